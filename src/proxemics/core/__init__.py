@@ -1,0 +1,1 @@
+"""Floor 0: errors, configuration, sphere geometry, seeds and atomic files."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -32,3 +34,41 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def shared_data() -> Path:
     """The folder of real pictures; use together with ``@pytest.mark.data``."""
     return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve classes of eight 40-pixel pictures: a class-specific colour and stripe pattern under noise."""
+    root = tmp_path_factory.mktemp("tiny") / "photos"
+    generator = np.random.default_rng(0)
+    for number in range(12):
+        folder = root / f"class é{number:02d}"
+        folder.mkdir(parents=True)
+        colour = generator.uniform(60, 200, 3)
+        for picture in range(8):
+            rows = np.arange(40)[:, None] + generator.integers(40)
+            stripes = np.sin(rows * (0.2 + 0.1 * number))[..., None] * 40
+            pixels = colour + stripes + generator.normal(0, 15, (40, 40, 3))
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{picture}.png")
+    return root
+
+
+@pytest.fixture
+def tiny_settings(tiny_folder: Path) -> list[str]:
+    """Assignments for a run of seconds: a small random trunk on small pictures."""
+    return [
+        f"data.source={tiny_folder}",
+        "data.size=32",
+        "data.workers=0",
+        "model.trunk=test_resnet.r160_in1k",
+        "model.weights=none",
+        "model.dim=16",
+        "model.freeze_bn=false",
+        "train.epochs=3",
+        "train.batch_size=8",
+        "train.per_class=2",
+        "train.checkpoint_steps=1",
+        "train.tensorboard=false",
+        "evaluation.bootstrap=50",
+        "evaluation.recall_at=[1, 2]",
+    ]

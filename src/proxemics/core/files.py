@@ -44,8 +44,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb+") as written:
             os.fsync(written.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(target)
     except OSError as error:
         raise ProxemicsError(
             f"Cannot write {target}: {error.strerror or error}. Free some space or choose another folder with --out; "

@@ -1,0 +1,62 @@
+"""`proxemics embed`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from proxemics.cli.options import QuietOption, SetOption, WhereOption
+
+
+def embed(
+    model: Annotated[Path, typer.Argument(help="A run folder or a bundle folder.")],
+    source: Annotated[str, typer.Argument(help="Folder of pictures, or a CSV or Parquet table.")],
+    out: Annotated[Path, typer.Option("--out", help="A .parquet file, or .npy with a .csv of paths beside it.")] = Path(
+        "embeddings.parquet"
+    ),
+    where: WhereOption = None,
+    assignments: SetOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Turn pictures into embeddings, one row a picture, with path and label."""
+    from rich.console import Console
+
+    from proxemics.cli.progress import TerminalReporter
+    from proxemics.core.config import make_config
+    from proxemics.core.errors import ConfigError
+    from proxemics.data.sources import load_table
+    from proxemics.training.build import build_fabric
+    from proxemics.training.evaluate_run import open_model
+    from proxemics.training.shards import embed_rows
+
+    if out.suffix not in (".parquet", ".npy"):
+        raise ConfigError(f"--out {out}: the name must end in .parquet or .npy.")
+    config = make_config({}, assignments or [])
+    filters = dict(item.partition("=")[::2] for item in where or [])
+    frame = load_table(source, where=filters or None).reset_index(drop=True)
+    embedder = open_model(model)
+    fabric = build_fabric(config)
+    embedder.to(fabric.device)
+    reporter = TerminalReporter(Console(stderr=True), quiet=quiet)
+    embeddings = embed_rows(config, embedder, frame, fabric=fabric, cache=None, reporter=reporter, task="embed")
+    _write(out, frame, embeddings)
+    typer.echo(f"Embeddings: {out} ({embeddings.shape[0]} x {embeddings.shape[1]}, float32, unit length)")
+
+
+def _write(out: Path, frame: Any, embeddings: Any) -> None:
+    import numpy as np
+
+    from proxemics.core.files import atomic_path
+
+    rows = frame[["path", "label", "domain"]].copy()
+    if out.suffix == ".npy":
+        with atomic_path(out) as temporary:
+            np.save(temporary, embeddings, allow_pickle=False)
+        with atomic_path(out.with_suffix(".csv")) as temporary:
+            rows.to_csv(temporary, index=False)
+        return
+    rows["embedding"] = list(embeddings)
+    with atomic_path(out) as temporary:
+        rows.to_parquet(temporary, index=False)

@@ -1,0 +1,66 @@
+"""The command `proxemics`: its verbs, its exit codes, and one line for every error.
+
+Exit codes: 0 done; 1 done, but findings are errors (doctor); 2 wrong input; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Annotated
+
+import typer
+
+from proxemics.__about__ import __version__
+from proxemics.cli import config as config_verbs
+from proxemics.cli.demo import demo
+from proxemics.cli.doctor import doctor
+from proxemics.cli.embed import embed
+from proxemics.cli.evaluate import evaluate
+from proxemics.cli.report import report
+from proxemics.cli.split import split
+from proxemics.cli.train import train
+
+app = typer.Typer(
+    name="proxemics",
+    help="Train image embeddings that hold up on classes and domains never seen in training.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for verb in (doctor, split, train, evaluate, report, embed, demo):
+    app.command()(verb)
+app.add_typer(config_verbs.app, name="config")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"proxemics {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Train image embeddings that hold up on classes and domains never seen in training."""
+
+
+def main() -> None:
+    """Run the command line; errors made on purpose end with one line and exit code 2."""
+    from proxemics.core.errors import ProxemicsError
+
+    warnings.filterwarnings("ignore", module="torch|timm|lightning_fabric")
+    try:
+        app()
+    except ProxemicsError as error:
+        typer.echo(f"Error: {' '.join(str(error).split())}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo(
+            "Interrupted. Nothing finished is lost; the same command goes on from the latest checkpoint.", err=True
+        )
+        sys.exit(130)

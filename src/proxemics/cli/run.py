@@ -1,0 +1,81 @@
+"""Train, report and say what came out; shared by `train` and `demo`."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from proxemics.cli.progress import TerminalReporter
+from proxemics.core.config import Config
+
+ROW_NAMES = {"none": "trained", "frozen": "untrained trunk"}
+
+
+def run_training(config: Config, out: Path, *, restart: bool, write_report: bool, quiet: bool) -> dict[str, Any]:
+    """Run the pipeline with progress on the terminal; only the first process speaks."""
+    from proxemics.training.pipeline import fit
+    from proxemics.training.tables import count_splits, prepare_table
+
+    console = Console(stderr=True)
+    reporter = TerminalReporter(console, quiet=quiet or not _is_first_process())
+    logging.basicConfig(format="%(levelname)s: %(message)s")
+    table = prepare_table(config)
+    counts = count_splits(table)
+    reporter.say(
+        "Data: "
+        + "; ".join(f"{name} {one['images']} pictures of {one['classes']} classes" for name, one in counts.items())
+    )
+    result = fit(config, out, frame=table, restart=restart, reporter=reporter)
+    if not result:  # another process than the first
+        return result
+    report: Path | None = None
+    if write_report:
+        from proxemics.report import write_report as write
+
+        report = write(out)
+    if not quiet:
+        show_result(result, Console())
+        say_next(out, report, Console())
+    return result
+
+
+def show_result(result: dict[str, Any], console: Console) -> None:
+    """Print the metrics with their intervals, the trained model beside the untrained trunk."""
+    rows = result["rows"]
+    names = [name for name in rows[0]["metrics"] if name.startswith("recall_at_")] + ["map_at_r", "r_precision"]
+    table = Table(title=f"{rows[0]['dataset']}: test classes, never seen in training", title_justify="left")
+    table.add_column("")
+    for row in rows:
+        table.add_column(ROW_NAMES.get(row["method"], row["method"]), justify="right")
+    for name in names:
+        table.add_row(name, *(_with_interval(row, name) for row in rows))
+    console.print(table)
+
+
+def say_next(out: Path, report: Path | None, console: Console) -> None:
+    """Name the files and the command that comes next."""
+    lines = [f"Model:  {out / 'bundle'}", f"Result: {out / 'result.json'}"]
+    if report is not None:
+        lines.append(f"Report: {report}")
+    lines.append(f"Next:   proxemics embed {out} PICTURES --out embeddings.parquet")
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _with_interval(row: dict[str, Any], name: str) -> str:
+    value = row["metrics"].get(name)
+    if value is None:
+        return "-"
+    interval = row.get("intervals", {}).get(name)
+    shown = f"{100 * value:.1f}"
+    return shown if interval is None else f"{shown}  [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+
+
+def _is_first_process() -> bool:
+    import os
+
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0

@@ -1,0 +1,117 @@
+"""Whole batches from worker processes, with errors that read like errors."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
+
+from proxemics.core.errors import DataError, ImageError, did_you_mean
+from proxemics.data.dataset import Batch, ImageDataset
+
+
+class ImageLoader(DataLoader[Batch]):
+    """A torch ``DataLoader`` of :class:`Batch`, made by :func:`make_loader`.
+
+    A picture that cannot be read raises the :class:`ImageError` of the worker as it was, in one line, where torch
+    would wrap it in a traceback. No number is drawn from torch's global generator.
+    """
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # torch promises its own iterator class
+        for batch in super().__iter__():
+            if isinstance(batch, _Failure):
+                raise ImageError(batch.text)
+            yield batch
+
+
+def make_loader(
+    dataset: ImageDataset,
+    batches: int | Iterable[Sequence[int]],
+    *,
+    workers: int = 0,
+    context: str | None = None,
+    pin_memory: bool = False,
+    prefetch: int = 2,
+) -> ImageLoader:
+    """Load batches of a dataset, in worker processes if asked.
+
+    What comes out does not depend on ``workers`` or ``context``. Workers stay alive between epochs and follow
+    ``dataset.set_epoch``.
+
+    Args:
+        dataset: what to read.
+        batches: a batch size for all rows in order (the last batch may be smaller), or a sampler that yields lists of
+            rows, such as :class:`~proxemics.data.sampler.MPerClass`.
+        workers: processes that read; 0 reads in this one.
+        context: how they start, "fork", "spawn" or "forkserver"; None is the platform's default.
+        pin_memory: copy batches to page-locked memory, for a GPU.
+        prefetch: batches that each worker keeps ready.
+
+    Returns:
+        The loader; its length is the sampler's.
+
+    Raises:
+        DataError: an option is out of range.
+        ImageError: while iterating, a picture cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from PIL import Image
+        >>> from proxemics.data.preprocess import Preprocess
+        >>> file = Path(tempfile.mkdtemp()) / "a.png"
+        >>> Image.new("RGB", (40, 20), "white").save(file)
+        >>> dataset = ImageDataset([file] * 3, np.arange(3), transform=Preprocess(size=8, resize=9))
+        >>> [batch["id"].tolist() for batch in make_loader(dataset, 2)]
+        [[0, 1], [2]]
+    """
+    if workers < 0 or prefetch < 1:
+        raise DataError(f"workers={workers} and prefetch={prefetch}: give workers >= 0 and prefetch >= 1.")
+    known = multiprocessing.get_all_start_methods()
+    if context is not None and context not in known:
+        raise DataError(f"context={context!r} must be one of {', '.join(known)}.{did_you_mean(context, known)}")
+    if isinstance(batches, int):
+        if batches < 1:
+            raise DataError(f"A batch of {batches} pictures is empty; give a batch size of at least 1.")
+        batches = BatchSampler(SequentialSampler(dataset), batches, drop_last=False)
+    return ImageLoader(
+        _Batches(dataset),
+        sampler=batches,  # each "index" is a list of rows
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        multiprocessing_context=context if workers else None,
+        persistent_workers=workers > 0,
+        prefetch_factor=prefetch if workers else None,
+        pin_memory=pin_memory,
+        generator=torch.Generator(),
+    )
+
+
+class _Failure:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class _Batches(Dataset[Any]):
+    """Whole batches by lists of rows; an unreadable picture travels as a value."""
+
+    def __init__(self, dataset: ImageDataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, rows: Sequence[int]) -> Batch | _Failure:
+        try:
+            return self.dataset.batch(rows)
+        except ImageError as error:
+            return _Failure(str(error))
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

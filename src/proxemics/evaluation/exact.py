@@ -1,0 +1,117 @@
+"""Ranking in float64 from end to end: slow, needs no bound, and finishes what the screens leave open."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from proxemics.evaluation.inputs import row_chunks
+from proxemics.evaluation.neighbours import NearestList
+from proxemics.evaluation.positives import Forbidden, Positives
+from proxemics.evaluation.scan import Slots, _lower_bound
+from proxemics.evaluation.space import Space
+
+_ROWS, _COLS = 256, 2048
+
+
+def hide(
+    tile: Tensor,
+    lowest: float,
+    *,
+    queries: Tensor,
+    columns: slice,
+    positives: Positives,
+    forbidden: Forbidden,
+    first: int,
+) -> None:
+    """Overwrite positives, forbidden pairs and the query itself in a tile, so that only foreign items are left.
+
+    Args:
+        tile: (n, c) scores or codes.
+        lowest: what to write.
+        queries: (n,) int64 rising queries of the scan.
+        columns: gallery rows of the tile.
+        positives: of the scan's queries.
+        forbidden: pairs left out.
+        first: row in the space of the scan's query 0.
+    """
+    counts = positives.counts[queries]
+    owner = torch.arange(len(queries), device=tile.device).repeat_interleave(counts)
+    flat = torch.arange(len(owner), device=tile.device) + (positives.start[queries] - (counts.cumsum(0) - counts))[owner]
+    item = positives.index[flat]
+    inside = (item >= columns.start) & (item < columns.stop)
+    tile[owner[inside], item[inside].long() - columns.start] = lowest
+    if forbidden.own:
+        own = queries + first
+        here = torch.nonzero((own >= columns.start) & (own < columns.stop)).flatten()
+        tile[here, own[here] - columns.start] = lowest
+    if len(forbidden.rows):
+        _hide_listed(tile, lowest, queries + first, columns, forbidden)
+
+
+def _hide_listed(tile: Tensor, lowest: float, queries: Tensor, columns: slice, forbidden: Forbidden) -> None:
+    rows, cols = forbidden.between(int(queries[0]), int(queries[-1]) + 1)
+    place = torch.searchsorted(queries, rows).clamp_max(len(queries) - 1)
+    inside = (queries[place] == rows) & (cols >= columns.start) & (cols < columns.stop)
+    tile[place[inside], cols[inside] - columns.start] = lowest
+
+
+def rank_exactly(
+    space: Space,
+    positives: Positives,
+    forbidden: Forbidden,
+    queries: Tensor,
+    *,
+    first: int,
+    slots: Slots,
+    nearest: NearestList | None,
+) -> None:
+    """Fill the slots, and the lists, of some queries in float64.
+
+    Args:
+        space: exact scores.
+        positives: of the scan's queries.
+        forbidden: pairs left out.
+        queries: (n,) int64 rising queries of the scan.
+        first: row in the space of the scan's query 0.
+        slots: emptied for these queries and filled again.
+        nearest: lists that these queries have not been offered anything for, or None.
+    """
+    slots.forget(queries)
+    for part in row_chunks(len(queries), _ROWS):
+        some = queries[part]
+        for columns in row_chunks(space.gallery.raw.shape[0], _COLS):
+            tile = space.tile(some + first, columns)
+            hide(tile, -torch.inf, queries=some, columns=columns, positives=positives, forbidden=forbidden, first=first)
+            _fill(tile, some, columns.start, positives, slots, space.tie)
+            if nearest is not None and nearest.k:
+                best = torch.topk(tile, min(nearest.k, tile.shape[1]), dim=1)
+                found = best.values > -torch.inf
+                rows = some[:, None].expand_as(best.indices)[found]
+                nearest.offer(rows, best.indices[found] + columns.start, best.values[found])
+
+
+def _fill(tile: Tensor, queries: Tensor, column: int, positives: Positives, slots: Slots, tie: float) -> None:
+    counts = positives.counts[queries]
+    deepest = int(counts.max())
+    if deepest == 0:
+        return
+    ladder = torch.full((len(queries), deepest), torch.inf, dtype=torch.float64, device=tile.device)
+    owner = torch.arange(len(queries), device=tile.device).repeat_interleave(counts)
+    place = torch.arange(len(owner), device=tile.device) - (counts.cumsum(0) - counts)[owner]
+    flat = positives.start[queries][owner] + place
+    ladder[owner, place] = -positives.score[flat]
+    tile.neg_()
+    last = torch.searchsorted(ladder, tile + tie, right=True)  # positives at or above the item
+    low = torch.searchsorted(ladder, tile - tie)  # positives above it
+    base = torch.arange(len(queries), device=tile.device)[:, None] * (deepest + 1)
+    histogram = torch.bincount((last + base).flatten(), minlength=len(queries) * (deepest + 1))
+    slots.counts[flat] += histogram.view(len(queries), -1)[owner, place].int()
+    foreign = tile < torch.inf
+    slots.above_first[queries] += ((low == 0) & foreign).sum(dim=1)
+    row, col = torch.nonzero((low < last) & foreign, as_tuple=True)
+    if len(row):
+        start = positives.start[queries][row]
+        bottom, top = start + low[row, col], start + last[row, col]
+        middle = _lower_bound(positives.index, col + column, bottom, top)
+        slots.move(queries[row], bottom, middle, top)

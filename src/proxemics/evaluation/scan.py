@@ -1,0 +1,331 @@
+"""The state of a set of queries while tiles of scores go by: how many foreign items stand before each positive.
+
+Only four things are kept, because no metric needs a sorted gallery. Let a query have R positives, best first, and let its
+*horizon* h be the deepest place that any metric looks at (R + 1, or more on request). A *slot* s counts foreign items that
+stand behind s positives and before the next, so that the a-th positive stands at place a + (slots 0..a-1).
+
+* While some positive can still stand within h, foreign items above the last such positive are extracted from each tile and
+  put in their slots. There are few of them: the threshold rises as the slots fill.
+* When no positive can, Recall@k with k > h still needs the place of the first positive, for which a count above its score
+  is enough. It is counted twice, at the score plus and minus the error bound of the screen, which proves the outcome unless
+  some k lies between the two counts.
+* Extracted items whose screened score is too near a positive are scored again in float64; the rest is proven.
+* Queries with implausibly many items near their threshold (collapsed embeddings, masses of duplicates) are given up here
+  and marked *hard*: :mod:`proxemics.evaluation.exact` ranks them in float64 from the start.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from proxemics.evaluation.neighbours import NearestList
+from proxemics.evaluation.positives import Positives
+from proxemics.evaluation.screen import Screen
+from proxemics.evaluation.space import Space
+from proxemics.evaluation.tiles import count_above, extract_above, nth_largest, padded, segment_peaks
+
+ALIVE, COUNTING, LONE, HARD = 0, 1, 2, 3
+_UNKNOWN = 2**40
+
+
+class Slots:
+    """Foreign items before and between the positives of each query, in three readings of a tie.
+
+    Args:
+        positives: what the slots lie between.
+    """
+
+    def __init__(self, positives: Positives) -> None:
+        self.positives = positives
+        # Optimistic reading: a foreign item stands behind every positive that it ties with.
+        self.counts = torch.zeros(len(positives.score), dtype=torch.int32, device=positives.score.device)
+        # Foreign items that are at or above the best positive (the pessimistic reading of slot 0).
+        self.above_first = torch.zeros_like(positives.start[1:])
+        self._moved: list[Tensor] = []
+
+    def place(self, rows: Tensor, items: Tensor, scores: Tensor, tie: float) -> None:
+        """Put foreign items with exact scores in their slots.
+
+        Args:
+            rows: (n,) query rows.
+            items: (n,) gallery rows.
+            scores: (n,) float64 exact scores.
+            tie: scores this close are equal.
+        """
+        start = self.positives.start
+        first = self._behind(rows, scores + tie)
+        last = self._behind(rows, scores - tie, reach=True)
+        self.add(rows, last, first)
+        tied = torch.nonzero(first < last).flatten()
+        if len(tied):
+            row, item = rows[tied], items[tied]
+            low, high = start[row] + first[tied], start[row] + last[tied]
+            middle = _lower_bound(self.positives.index, item, low, high)
+            self.move(row, low, middle, high)
+
+    def add(self, rows: Tensor, slots: Tensor, first: Tensor) -> None:
+        """Count items by optimistic slot, and those whose pessimistic slot ``first`` is 0."""
+        start = self.positives.start
+        kept = slots < (start[rows + 1] - start[rows])
+        self.counts.index_add_(0, (start[rows] + slots)[kept], torch.ones_like(slots[kept], dtype=torch.int32))
+        top = rows[first == 0]
+        self.above_first.index_add_(0, top, torch.ones_like(top))
+
+    def move(self, row: Tensor, low: Tensor, middle: Tensor, high: Tensor) -> None:
+        """Note ties: flat slots by the pessimistic, the gallery-row and the optimistic reading."""
+        self._moved.append(torch.stack([row, low, middle, high]))
+
+    def readings(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return slot counts (P,) int32: ties broken by gallery row, optimistic, pessimistic."""
+        if not self._moved:
+            return self.counts, self.counts, self.counts
+        row, low, middle, high = torch.cat(self._moved, dim=1)
+        end = self.positives.start[row + 1]
+        return self._shift(high, middle, end), self.counts, self._shift(high, low, end)
+
+    def forget(self, rows: Tensor) -> None:
+        """Empty the slots of some queries."""
+        gone = torch.zeros_like(self.above_first, dtype=torch.bool)
+        gone[rows] = True
+        self.above_first[rows] = 0
+        self.counts[gone.repeat_interleave(self.positives.counts)] = 0
+        self._moved = [part[:, ~gone[part[0]]] for part in self._moved]
+
+    def _shift(self, source: Tensor, target: Tensor, end: Tensor) -> Tensor:
+        counts = self.counts.clone()
+        one = torch.ones_like(source, dtype=torch.int32)
+        counts.index_add_(0, source[source < end], -one[source < end])
+        return counts.index_add_(0, target[target < end], one[target < end])
+
+    def _behind(self, rows: Tensor, scores: Tensor, reach: bool = False) -> Tensor:
+        """Number of positives above ``scores`` (or, with ``reach``, at or above)."""
+        low, high = self.positives.start[rows].clone(), self.positives.start[rows + 1].clone()
+        begin = low.clone()
+        while True:
+            open_ = low < high
+            if not bool(open_.any()):
+                return low - begin
+            middle = (low + high) // 2
+            value = self.positives.score[middle.clamp_max(len(self.positives.score) - 1)]
+            ahead = (value >= scores if reach else value > scores) & open_
+            low, high = torch.where(ahead, middle + 1, low), torch.where(open_ & ~ahead, middle, high)
+
+
+def _lower_bound(values: Tensor, wanted: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """First place in each sorted run values[low:high] whose value is not below ``wanted``."""
+    low, high = low.clone(), high.clone()
+    while True:
+        open_ = low < high
+        if not bool(open_.any()):
+            return low
+        middle = (low + high) // 2
+        ahead = (values[middle.clamp_max(len(values) - 1)] < wanted) & open_
+        low, high = torch.where(ahead, middle + 1, low), torch.where(open_ & ~ahead, middle, high)
+
+
+class Scan:
+    """See the module text.
+
+    Args:
+        space: exact scores.
+        screen: fast scores with bounds.
+        positives: of the queries ``first .. first + Q``.
+        first: row in the space of the scan's query 0.
+        horizon: (Q,) int64, at least ``nearest.k``.
+        limit: largest k of Recall@k.
+        nearest: lists to keep.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        screen: Screen,
+        positives: Positives,
+        *,
+        first: int,
+        horizon: Tensor,
+        limit: int,
+        nearest: NearestList,
+    ) -> None:
+        self.space, self.screen, self.positives, self.first = space, screen, positives, first
+        self.horizon, self.limit, self.nearest = horizon, limit, nearest
+        self.slots = Slots(positives)
+        counts, start = positives.counts, positives.start[:-1]
+        lone = counts == 0
+        self.rescored = 0
+        self.state = torch.where(lone, LONE, ALIVE)
+        self._eps = screen.eps[first : first + len(counts)]
+        owner = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
+        self._owner = owner.int()
+        place = torch.arange(len(owner), device=counts.device) - start[owner] + 1
+        self._room = (horizon[owner] - place).int()
+        self._key = owner * 8.0 - positives.score
+        inf = torch.full((len(counts),), torch.inf, dtype=torch.float64, device=counts.device)
+        self._best, self._last = inf.clone(), inf.clone()
+        self._best[~lone] = positives.score[start[~lone]]
+        self._last[~lone] = positives.score[positives.start[1:][~lone] - 1]
+        self._surely = screen.beyond(self._best + self._eps)
+        self._maybe, known = screen.reach(self._best - self._eps)
+        self.surely_before = torch.zeros_like(counts)
+        self.maybe_before = torch.where(known, 0, _UNKNOWN)
+        self._refresh(slice(0, len(counts)))
+
+    def absorb(self, tile: Tensor, scratch: Tensor, *, rows: slice, column: int, axis: int, fresh: bool) -> None:
+        """Take in the scores of some queries against some foreign gallery items.
+
+        Args:
+            tile: codes, with the positives, the query itself and forbidden pairs at the lowest code.
+            scratch: buffer of the same shape and type.
+            rows: queries of the scan that the tile holds.
+            column: gallery row of the tile's first item.
+            axis: 1 when queries are the rows of the tile, 0 when they are its columns.
+            fresh: whether these queries see their first tile, so that their thresholds are still low.
+        """
+        peaks = segment_peaks(tile, axis)
+        self._count(tile, scratch, rows, axis)
+        limits, known = self._limits(rows, self._threshold(rows))
+        runs = (peaks > limits[:, None]).sum(dim=1)[: len(known)]
+        heavy = torch.nonzero(runs > (0 if fresh else self.horizon[rows] + 16)).flatten()
+        if len(heavy):
+            floor = self._floor(tile, rows, heavy, axis)
+            limits, known = self._limits(rows, torch.maximum(self._threshold(rows), floor))
+        self.state[rows.start + torch.nonzero(~known).flatten()] = HARD
+        most = torch.zeros_like(limits, dtype=torch.int64)
+        most[: len(known)] = 4 * self.horizon[rows] + 256
+        query, item, code, over = extract_above(tile, peaks, limits, most, axis)
+        self.state[rows.start + over] = HARD
+        if len(query):
+            self._take(rows.start + query, column + item, code, rows)
+            self._refresh(rows)
+
+    def recount(self, screen: Screen, tile: Tensor, scratch: Tensor, queries: Tensor) -> None:
+        """Add the counts of one tile of a finer screen for some counting queries; see :meth:`restart`.
+
+        Args:
+            screen: made the tile.
+            tile: codes (padded n, c) as for :meth:`absorb`.
+            scratch: as for :meth:`absorb`.
+            queries: (n,) int64 queries of the rows.
+        """
+        eps = screen.eps[queries + self.first]
+        for limits, total in (
+            (screen.beyond(self._best[queries] + eps), self.surely_before),
+            (screen.reach(self._best[queries] - eps)[0], self.maybe_before),
+        ):
+            padding = torch.full((tile.shape[0],), screen.lowest, dtype=tile.dtype, device=tile.device)
+            padding[: len(queries)] = limits
+            total[queries] += count_above(tile, padding, 1, scratch)[: len(queries)]
+
+    def restart(self, queries: Tensor) -> None:
+        """Set the counts of some counting queries to 0."""
+        self.surely_before[queries] = 0
+        self.maybe_before[queries] = 0
+
+    def undecided(self, ks: tuple[int, ...]) -> Tensor:
+        """Queries (n,) whose Recall at some k the counts leave open."""
+        unclear = torch.zeros_like(self.state, dtype=torch.bool)
+        for k in ks:
+            unclear |= (self.surely_before < k) & (self.maybe_before >= k)
+        return torch.nonzero(unclear & (self.state == COUNTING)).flatten()
+
+    def _count(self, tile: Tensor, scratch: Tensor, rows: slice, axis: int) -> None:
+        """Count above the best positive, and stop placing when the horizon is full before it."""
+        state, sure = self.state[rows], self.surely_before[rows]
+        running = (state <= COUNTING) & (sure < self.limit)
+        if not bool(running.any()):
+            return
+        low = count_above(tile, self._pad(self._surely[rows], tile, axis), axis, scratch)[: len(state)]
+        high = count_above(tile, self._pad(self._maybe[rows], tile, axis), axis, scratch)[: len(state)]
+        counting = running & (state == COUNTING)
+        self.surely_before[rows] += torch.where(counting, low, 0)
+        self.maybe_before[rows] += torch.where(counting, high, 0)
+        alive = torch.nonzero(state == ALIVE).flatten()
+        placed = self.slots.counts[self.positives.start[rows][alive]]
+        leaving = alive[placed + low[alive] >= self.horizon[rows][alive]]
+        self._leave(rows.start + leaving)
+        self.surely_before[rows.start + leaving] += low[leaving]
+        self.maybe_before[rows.start + leaving] += high[leaving]
+
+    def _leave(self, rows: Tensor) -> None:
+        self.state[rows] = COUNTING
+        self.surely_before[rows] += self.slots.counts[self.positives.start[rows]]
+        self.maybe_before[rows] += self.slots.above_first[rows]
+
+    def _threshold(self, rows: slice) -> Tensor:
+        """Exact score below which an item matters neither for a slot nor for the lists."""
+        last = torch.where(self.state[rows] == ALIVE, self._last[rows], torch.inf)
+        bound = torch.minimum(last, self.nearest.bound(rows))
+        return torch.where(self.state[rows] == HARD, torch.inf, bound)
+
+    def _limits(self, rows: slice, bound: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes for extraction, padded to the tile, and which queries have one."""
+        codes, known = self.screen.reach(bound - self._eps[rows])
+        never = torch.iinfo(torch.int16).max if codes.dtype == torch.int16 else torch.inf
+        out = torch.full((padded(len(codes)),), never, dtype=codes.dtype, device=codes.device)
+        out[: len(codes)] = torch.where(known, codes, torch.full_like(codes, never))
+        return out, known
+
+    def _floor(self, tile: Tensor, rows: slice, heavy: Tensor, axis: int) -> Tensor:
+        """Scores that as many items of this tile reach as the horizon (or the list) has places."""
+        alive = self.state[rows][heavy] == ALIVE
+        rank = torch.where(alive, self.horizon[rows][heavy], max(self.nearest.k, 1))
+        code = nth_largest(tile, heavy, rank, axis)
+        value = self.screen.values(code)
+        value = torch.where(code >= 0 if code.dtype == torch.int16 else code > -torch.inf, value, -torch.inf)
+        floor = torch.full_like(self._eps[rows], -torch.inf)
+        floor[heavy] = value - self._eps[rows][heavy] - torch.as_tensor(self.screen.slack(value), device=value.device).nan_to_num(posinf=0.0)
+        return floor
+
+    def _take(self, query: Tensor, item: Tensor, code: Tensor, rows: slice) -> None:
+        """Put extracted items in slots and lists; score exactly what the screen cannot decide."""
+        value = self.screen.values(code)
+        error = self._eps[query] + self.screen.slack(value)
+        slot, decided = self._find_slot(query, value, error, rows)
+        alive = self.state[query] == ALIVE
+        near = value + error >= self.nearest.bound(rows)[query - rows.start]
+        sure = alive & decided
+        self.slots.add(query[sure], slot[sure], slot[sure])
+        again = torch.nonzero((alive & ~decided) | near).flatten()
+        query, item = query[again], item[again]
+        self.rescored += len(query)
+        score = self.space.pairs(query + self.first, item)
+        near, unsure = near[again], (alive & ~decided)[again]
+        self.nearest.offer(query[near], item[near], score[near])
+        self.slots.place(query[unsure], item[unsure], score[unsure], self.space.tie)
+
+    def _find_slot(self, query: Tensor, value: Tensor, error: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        """Positives above each value, and whether the error bound leaves no doubt."""
+        score, start = self.positives.score, self.positives.start
+        if len(score) == 0:
+            return torch.zeros_like(query), torch.zeros_like(query, dtype=torch.bool)
+        begin, end = int(start[rows.start]), int(start[rows.stop])
+        place = begin + torch.searchsorted(self._key[begin:end], query * 8.0 - value)
+        low, high = start[query], start[query + 1]
+        place = torch.minimum(torch.maximum(place, low), high)
+        ahead = torch.where(place > low, score[(place - 1).clamp_min(0)], torch.inf)
+        after = torch.where(place < high, score[place.clamp_max(len(score) - 1)], -torch.inf)
+        return place - low, (ahead - value > error) & (value - after > error)
+
+    def _refresh(self, rows: slice) -> None:
+        """Find the last positive of each query that can still stand within the horizon."""
+        start = self.positives.start
+        begin, end = int(start[rows.start]), int(start[rows.stop])
+        if begin == end:
+            return
+        filled = torch.zeros(end - begin + 1, dtype=torch.int32, device=start.device)
+        torch.cumsum(self.slots.counts[begin:end], 0, out=filled[1:])
+        before = filled[start[rows] - begin]
+        fits = filled[1:] - before[self._owner[begin:end].long() - rows.start] <= self._room[begin:end]
+        total = torch.zeros_like(filled)
+        torch.cumsum(fits, 0, out=total[1:])
+        left = total[start[rows.start + 1 : rows.stop + 1] - begin] - total[start[rows] - begin]
+        some = left > 0
+        last = self.positives.score[(start[rows] + left - 1).clamp_min(0)]
+        self._last[rows] = torch.where(some, last, torch.inf)
+        self._leave(rows.start + torch.nonzero(~some & (self.state[rows] == ALIVE)).flatten())
+
+    def _pad(self, codes: Tensor, tile: Tensor, axis: int) -> Tensor:
+        out = torch.full((tile.shape[1 - axis],), self.screen.lowest, dtype=tile.dtype, device=tile.device)
+        out[: len(codes)] = codes
+        return out

@@ -1,0 +1,80 @@
+"""What each number says, in one line, and which direction is better."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How to read one number.
+
+    Attributes:
+        title: name for people.
+        text: one sentence.
+        better: ``up``, ``down`` or empty when neither direction is better as such.
+        share: the number is a share in [0, 1] and is shown in per cent.
+    """
+
+    title: str
+    text: str
+    better: str = "up"
+    share: bool = True
+
+
+_EXPLANATIONS: dict[str, Explanation] = {
+    "map_at_r": Explanation(
+        "MAP@R", "How well all pictures of the class are ranked first; 100 % means every one of them before any other."
+    ),
+    "r_precision": Explanation(
+        "R-Precision", "Share of the query's class among its R nearest pictures, R being the size of that class."
+    ),
+    "mean_average_precision": Explanation(
+        "MAP", "Average precision over the whole ranking, not cut at R; larger than MAP@R by construction."
+    ),
+    "mrr": Explanation("MRR", "One over the rank of the first correct picture, averaged: 50 % is rank 2."),
+    "nmi": Explanation(
+        "NMI", "Agreement of k-means clusters with the classes; rises with the number of clusters, so prefer AMI."
+    ),
+    "ami": Explanation("AMI", "Agreement of k-means clusters with the classes, corrected for chance; 0 is chance."),
+    "hubness": Explanation(
+        "Hubness", "Skew of how often a picture is among others' nearest; large means a few are near to all.", "down", False
+    ),
+}
+_ALIASES = {
+    "mean_reciprocal_rank": "mrr",
+    "map": "mean_average_precision",
+    "hubness_skewness": "hubness",
+    "hub_skewness": "hubness",
+}
+_RECALL = re.compile(r"(?:recall|r)_at_(\d+)")
+_PRECISION = re.compile(r"precision_at_(\d+)")
+
+
+def explain(name: str) -> Explanation:
+    """Return how to read a metric; unknown names get their own name and no direction.
+
+    Args:
+        name: as in ``result.json``.
+
+    Example:
+        >>> explain("recall_at_1").title, explain("recall_at_1").better
+        ('Recall@1', 'up')
+        >>> explain("my_own_number")
+        Explanation(title='my own number', text='No explanation is known for this number.', better='', share=False)
+    """
+    known = _EXPLANATIONS.get(_ALIASES.get(name, name))
+    if known is not None:
+        return known
+    if match := _RECALL.fullmatch(name):
+        return _recall(int(match[1]))
+    if match := _PRECISION.fullmatch(name):
+        return Explanation(f"Precision@{match[1]}", f"Share of the query's class among its {match[1]} nearest pictures.")
+    return Explanation(name.replace("_", " "), "No explanation is known for this number.", "", False)
+
+
+def _recall(k: int) -> Explanation:
+    if k == 1:
+        return Explanation("Recall@1", "Share of queries whose nearest other picture shows the same class.")
+    return Explanation(f"Recall@{k}", f"Share of queries with at least one picture of their class among the {k} nearest.")

@@ -1,0 +1,98 @@
+"""Small pictures inside the page: data URIs within a budget, and a placeholder for what cannot be read."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from PIL import Image
+
+from proxemics.core.errors import ProxemicsError
+from proxemics.data.decode import read_image
+
+Key = tuple[str, int]
+
+
+class Thumbnails:
+    """Makes each wanted thumbnail once and hands out its data URI.
+
+    Args:
+        budget: largest sum of encoded bytes; thumbnails beyond it are left out.
+        workers: threads that decode.
+
+    Attributes:
+        missing: paths that could not be read.
+        left_out: thumbnails left out for the budget.
+
+    Example:
+        >>> thumbnails = Thumbnails()
+        >>> thumbnails.prepare([("/no/such/picture.png", 64)])
+        >>> thumbnails.get("/no/such/picture.png", 64), thumbnails.missing
+        (None, ['/no/such/picture.png'])
+    """
+
+    def __init__(self, *, budget: int = 8_000_000, workers: int = 4) -> None:
+        self.budget = budget
+        self.workers = workers
+        self.missing: list[str] = []
+        self.left_out = 0
+        self._uris: dict[Key, str] = {}
+        self._bytes = 0
+
+    def prepare(self, wanted: Iterable[Key]) -> None:
+        """Decode pictures in threads, in the order of importance.
+
+        Args:
+            wanted: (path, side) pairs; repeated ones are made once.
+        """
+        keys = [key for key in dict.fromkeys(wanted) if key not in self._uris]
+        with ThreadPoolExecutor(self.workers) as pool:
+            for key, data in zip(keys, pool.map(_encode, keys), strict=True):
+                self._keep(key, data)
+
+    def _keep(self, key: Key, data: bytes | None) -> None:
+        if data is None:
+            if key[0] not in self.missing:
+                self.missing.append(key[0])
+        elif self._bytes + len(data) > self.budget:
+            self.left_out += 1
+        else:
+            self._bytes += len(data)
+            self._uris[key] = "data:image/jpeg;base64," + base64.b64encode(data).decode("ascii")
+
+    def get(self, path: str, side: int) -> str | None:
+        """Return the data URI of a prepared thumbnail, or None."""
+        return self._uris.get((path, side))
+
+
+def _encode(key: Key) -> bytes | None:
+    path, side = key
+    try:
+        image = square(read_image(path), side)
+    except (ProxemicsError, OSError, ValueError):
+        return None
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=80)
+    return buffer.getvalue()
+
+
+def square(image: Image.Image, side: int) -> Image.Image:
+    """Fit a picture into a square without cutting anything off; the rest is light grey.
+
+    Args:
+        image: RGB.
+        side: of the square, pixels.
+
+    Example:
+        >>> square(Image.new("RGB", (200, 100), "red"), 50).getpixel((25, 2))
+        (232, 232, 232)
+    """
+    small = image.copy()
+    small.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
+    if small.size == (side, side):
+        return small
+    page = Image.new("RGB", (side, side), (232, 232, 232))
+    page.paste(small, ((side - small.width) // 2, (side - small.height) // 2))
+    return page

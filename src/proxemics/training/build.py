@@ -1,0 +1,72 @@
+"""From the configuration to the parts of a run."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from torch import nn
+
+from proxemics.core.config import Config
+from proxemics.core.errors import ConfigError
+from proxemics.core.seeds import derive_seed
+from proxemics.data.sampler import MPerClass, Shuffled
+from proxemics.losses.build import build_loss
+from proxemics.models.embedder import Embedder
+
+
+def build_fabric(config: Config) -> Fabric:
+    """Build the launcher of processes, placement and precision; under ``torchrun`` it joins the processes there are.
+
+    Raises:
+        ConfigError: the device does not exist here.
+    """
+    device = config.train.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("cpu", "cuda", "mps"):
+        raise ConfigError(f"train.device={device!r}: use auto, cpu, cuda or mps.")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("train.device=cuda, but this machine has no CUDA device; use train.device=cpu or auto.")
+    devices = config.train.devices
+    if device == "cuda" and devices > torch.cuda.device_count():
+        raise ConfigError(f"train.devices={devices}, but there are {torch.cuda.device_count()} CUDA devices.")
+    strategy = "auto" if devices == 1 else "ddp_find_unused_parameters_true"
+    return Fabric(accelerator=device, devices=devices, strategy=strategy, precision=config.train.precision)
+
+
+def build_embedder(config: Config) -> Embedder:
+    """Build the model; its head starts from the seed of the run."""
+    model = config.model
+    return Embedder(
+        model.trunk,
+        dim=model.dim,
+        pooling=model.pooling,
+        weights=model.weights,
+        head_init=model.head_init,
+        layer_norm=model.layer_norm,
+        freeze_bn=model.freeze_bn,
+        freeze_stages=model.freeze_stages,
+        size=config.data.size,
+        seed=derive_seed(config.seed, "model"),
+    )
+
+
+def build_base_loss(config: Config, *, num_classes: int, dim: int) -> nn.Module:
+    """Build the base loss; its proxies start from the seed of the run."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(config.seed, "loss"))
+        return build_loss(config.loss.name, num_classes, dim, config.loss.options)
+
+
+def build_sampler(config: Config, labels: NDArray[np.int64], *, rank: int, world_size: int) -> MPerClass | Shuffled:
+    """Build the batch sampler of one process.
+
+    Raises:
+        DataError: the batch does not fit the classes; the message says what would.
+    """
+    train = config.train
+    if train.per_class:
+        return MPerClass(labels, train.batch_size, train.per_class, seed=config.seed, rank=rank, world_size=world_size)
+    return Shuffled(len(labels), train.batch_size, seed=config.seed, rank=rank, world_size=world_size)

@@ -1,0 +1,232 @@
+"""The main job: a table in; a trained, honestly measured model and its run folder out."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+
+from proxemics.core.config import Config, EvaluationConfig
+from proxemics.core.files import atomic_path, write_json
+from proxemics.data.cache import PixelCache
+from proxemics.data.dataset import ImageDataset
+from proxemics.data.labels import LabelMap
+from proxemics.data.split_files import save_split
+from proxemics.data.transforms import TrainTransform
+from proxemics.evaluation.assess import Assessment, assess, choose_rows
+from proxemics.models.bundle import save_bundle
+from proxemics.models.embedder import Embedder
+from proxemics.training.build import build_base_loss, build_embedder, build_fabric, build_sampler
+from proxemics.training.guard import is_collapsed
+from proxemics.training.log import Reporter, Silent
+from proxemics.training.loop import Progress, Trainer
+from proxemics.training.results import describe_run, save_per_query
+from proxemics.training.run_folder import RunFolder
+from proxemics.training.shards import embed_rows
+from proxemics.training.tables import prepare_table, refuse_test_rows, rows_of
+
+VALIDATION_METRICS = ("recall_at_1", "map_at_r", "r_precision")
+
+
+def fit(
+    config: Config,
+    out: str | Path,
+    *,
+    frame: pd.DataFrame | None = None,
+    restart: bool = False,
+    reporter: Reporter | None = None,
+) -> dict[str, Any]:
+    """Split, train, choose on the validation classes, measure once on the test classes, and write the run folder.
+
+    A run that was interrupted goes on from its latest checkpoint and ends with the same weights, bit for bit on a CPU.
+
+    Args:
+        config: everything about the run.
+        out: the run folder.
+        frame: a table with splits to use instead of ``config.data``.
+        restart: throw away what the folder holds.
+        reporter: hears of progress; default: nobody.
+
+    Returns:
+        The content of ``result.json``.
+
+    Raises:
+        ProxemicsError: with one line on what is wrong and how to mend it.
+    """
+    reporter = reporter or Silent()
+    folder = RunFolder(Path(out))
+    began = time.perf_counter()
+    table = prepare_table(config) if frame is None else frame
+    check_protocol(table, config.evaluation)
+    fabric = build_fabric(config)
+    fabric.launch()
+    if fabric.is_global_zero:
+        if restart and folder.config.exists():
+            shutil.rmtree(folder.path)
+        folder.claim(config)
+        save_split(table, folder.split)
+    fabric.barrier()
+
+    embedder = build_embedder(config)
+    progress, labels = train(config, embedder, table, fabric=fabric, folder=folder, reporter=reporter)
+    if fabric.is_global_zero:
+        save_bundle(embedder, folder.bundle, labels=labels)
+    fabric.barrier()
+
+    test = rows_of(table, "test")
+    trained = measure(config, embedder, test, fabric=fabric, folder=folder, name="embeddings", reporter=reporter)
+    frozen = measure_frozen(config, test, fabric=fabric, folder=folder, reporter=reporter)
+    result: dict[str, Any] = {}
+    if fabric.is_global_zero:
+        save_per_query(trained, test, folder.per_query)
+        result = describe_run(config, table, progress, {"none": trained, "frozen": frozen}, embedder)
+        result["timing"]["total_seconds"] = round(time.perf_counter() - began, 1)
+        write_json(folder.result, result)
+    fabric.barrier()
+    return result
+
+
+def train(
+    config: Config, embedder: Embedder, table: pd.DataFrame, *, fabric: Fabric, folder: RunFolder, reporter: Reporter
+) -> tuple[Progress, LabelMap]:
+    """Train on the split train and choose on the split val; rows of the split test are never looked at.
+
+    Args:
+        config: everything about the run.
+        embedder: the model, trained in place and left with the chosen weights.
+        table: rows with splits.
+        fabric: a launched Fabric.
+        folder: where checkpoints and logs go.
+        reporter: hears of progress.
+
+    Returns:
+        Where the training ended, and the training classes in the order of their proxies.
+    """
+    train_rows, val_rows = rows_of(table, "train"), rows_of(table, "val")
+    labels = LabelMap.fit(train_rows["label"])
+    domains = LabelMap.fit(train_rows["domain"])
+    ids = labels.encode(train_rows["label"])
+    dataset = ImageDataset(
+        train_rows["path"].to_list(),
+        ids,
+        domains=domains.encode(train_rows["domain"]),
+        transform=TrainTransform(
+            embedder.preprocess.size,
+            scale=config.data.crop_scale,
+            flip=config.data.flip,
+            interpolation=embedder.preprocess.interpolation,
+        ),
+        seed=config.seed,
+        cache=cache_of(config, train_rows, embedder, folder, fabric, "train"),
+        max_pixels=config.data.max_pixels,
+        on_error=config.data.on_error,
+    )
+    trainer = Trainer(
+        config,
+        embedder,
+        build_base_loss(config, num_classes=len(labels), dim=embedder.dim),
+        dataset=dataset,
+        sampler=build_sampler(config, ids, rank=fabric.global_rank, world_size=fabric.world_size),
+        out=folder.path,
+        fabric=fabric,
+        validate=validator(config, val_rows, embedder, fabric, folder, reporter),
+        reporter=reporter,
+    )
+    return trainer.run(), labels
+
+
+def validator(
+    config: Config, rows: pd.DataFrame, embedder: Embedder, fabric: Fabric, folder: RunFolder, reporter: Reporter
+) -> Callable[[Embedder], dict[str, float]]:
+    """Return a function that measures a model on the validation classes.
+
+    Raises:
+        TrainingError: a row of the test split is among the rows.
+    """
+    refuse_test_rows(rows, "choosing the model")
+    cache = cache_of(config, rows, embedder, folder, fabric, "val")
+
+    def validate(model: Embedder) -> dict[str, float]:
+        embeddings = embed_rows(config, model, rows, fabric=fabric, cache=cache, reporter=reporter, task="validate")
+        is_collapsed(embeddings)
+        found = assess(embeddings, rows, config.evaluation, seed=config.seed, intervals=False).result
+        return {name: float(found[name]) for name in VALIDATION_METRICS}
+
+    return validate
+
+
+def measure(
+    config: Config,
+    embedder: Embedder,
+    rows: pd.DataFrame,
+    *,
+    fabric: Fabric,
+    folder: RunFolder,
+    name: str,
+    reporter: Reporter,
+) -> Assessment:
+    """Embed the test rows, keep the embeddings as ``<name>.npy`` and evaluate them."""
+    embedder.to(fabric.device)
+    embeddings = embed_rows(config, embedder, rows, fabric=fabric, cache=None, reporter=reporter, task="evaluate")
+    if fabric.is_global_zero:
+        save_array(folder.path / f"{name}.npy", embeddings)
+    return assess(embeddings, rows, config.evaluation, seed=config.seed)
+
+
+def measure_frozen(
+    config: Config, rows: pd.DataFrame, *, fabric: Fabric, folder: RunFolder, reporter: Reporter
+) -> Assessment:
+    """Evaluate the pretrained trunk as it comes: average pooling, no head, nothing trained."""
+    model = config.model.model_copy(update={"dim": 0, "pooling": "avg", "layer_norm": False})
+    embedder = build_embedder(config.model_copy(update={"model": model}))
+    return measure(config, embedder, rows, fabric=fabric, folder=folder, name="embeddings_untrained", reporter=reporter)
+
+
+def cache_of(
+    config: Config, rows: pd.DataFrame, embedder: Embedder, folder: RunFolder, fabric: Fabric, name: str
+) -> PixelCache | None:
+    """Decode the pictures once, if the configuration says so; one process builds, the others wait."""
+    if config.data.cache == "none":
+        return None
+    place = folder.path / "cache" / name
+    paths = rows["path"].to_list()
+    preprocess = embedder.preprocess
+
+    def build() -> PixelCache:
+        return PixelCache.build(
+            paths,
+            place,
+            short_side=preprocess.resize,
+            interpolation=preprocess.interpolation,
+            workers=max(config.data.workers, 1),
+            on_error=config.data.on_error,
+            max_pixels=config.data.max_pixels,
+        )
+
+    if fabric.is_global_zero:
+        cache = build()
+    fabric.barrier()
+    return cache if fabric.is_global_zero else build()
+
+
+def check_protocol(table: pd.DataFrame, evaluation: EvaluationConfig) -> None:
+    """Find out before any training whether the protocol fits the test and validation rows.
+
+    Raises:
+        EvaluationError: no query could find a picture of its class.
+    """
+    for split in ("val", "test"):
+        choose_rows(rows_of(table, split), evaluation)
+
+
+def save_array(path: Path, array: NDArray[np.float32]) -> None:
+    """Write an array as NPY, atomically."""
+    with atomic_path(path) as temporary:
+        np.save(temporary, array, allow_pickle=False)

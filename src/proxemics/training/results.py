@@ -1,0 +1,123 @@
+"""Result files: numbers that can be traced to a seed, a split, versions, data, a configuration and a command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from proxemics.core.config import Config
+from proxemics.core.files import atomic_path
+from proxemics.data.table import fingerprint
+from proxemics.evaluation.assess import Assessment
+from proxemics.evaluation.metrics import EvaluationResult
+from proxemics.models.embedder import Embedder
+from proxemics.training import facts
+from proxemics.training.loop import Progress
+from proxemics.training.tables import count_splits, dataset_name
+
+SCHEMA = 1
+
+
+def trace(config: Config, table: pd.DataFrame) -> dict[str, Any]:
+    """Return what every result file carries beside its numbers."""
+    return {
+        "schema": SCHEMA,
+        "command": facts.command(),
+        "commit": facts.commit(),
+        "versions": facts.versions(),
+        "machine": facts.machine(),
+        "seed": config.seed,
+        "config": config.model_dump(mode="json"),
+        "data": {
+            "source": config.data.source or config.data.split_file,
+            "fingerprint": fingerprint(table),
+            "num_images": len(table),
+            "num_classes": int(table["label"].nunique()),
+            "splits": count_splits(table),
+        },
+        "protocol": config.evaluation.protocol,
+    }
+
+
+def result_row(config: Config, result: EvaluationResult, *, method: str, split: str, size: int) -> dict[str, Any]:
+    """Return one row of a result file; ``method`` is none for the base run and frozen for the untrained trunk."""
+    whole = result.to_dict()
+    evaluation = config.evaluation
+    domains = f" {evaluation.query_domain} -> {evaluation.gallery_domain or 'other domains'}"
+    return {
+        "dataset": dataset_name(config),
+        "protocol": evaluation.protocol + (domains if evaluation.protocol == "cross_domain" else ""),
+        "trunk": "tf_efficientnet_lite0" if config.model.trunk == "auto" else config.model.trunk,
+        "size": size,
+        "base": config.loss.name,
+        "method": method,
+        "augmentation": "plain",
+        "seed": config.seed,
+        "split": split,
+        "metrics": whole["metrics"],
+        "intervals": whole["intervals"],
+        "num_queries": whole["num_queries"],
+        "num_lone": whole["num_lone"],
+        "num_ties": whole["num_ties"],
+        "notes": whole.get("notes", []),
+    }
+
+
+def describe_run(
+    config: Config, table: pd.DataFrame, progress: Progress, found: dict[str, Assessment], embedder: Embedder
+) -> dict[str, Any]:
+    """Return the content of ``result.json`` of a run.
+
+    Args:
+        config: everything about the run.
+        table: all rows with their splits.
+        progress: where the training ended.
+        found: method name to assessment, the trained model first.
+        embedder: the trained model.
+    """
+    train = config.train
+    rule = (
+        "the last epoch"
+        if train.select == "last" or progress.best_epoch is None
+        else f"epoch {progress.best_epoch + 1} of {progress.epoch}, chosen by {train.select} on the validation classes"
+    )
+    size = embedder.preprocess.size
+    return {
+        **trace(config, table),
+        "selection": rule,
+        "model": embedder.describe(),
+        "rows": [
+            result_row(config, one.result, method=method, split=f"test; {rule}", size=size)
+            for method, one in found.items()
+        ],
+        "history": progress.history,
+        "timing": {"training_seconds": round(progress.seconds, 1), "steps": progress.step},
+        "peak_memory_mb": facts.peak_memory_mb(),
+    }
+
+
+def save_per_query(found: Assessment, rows: pd.DataFrame, path: Path) -> None:
+    """Write one row a query: who it is, who is nearest, and how well it was retrieved."""
+    per_query = found.result.per_query
+    queries = rows.iloc[found.query_rows].reset_index(drop=True)
+    gallery = rows.iloc[found.gallery_rows].reset_index(drop=True)
+    neighbours = np.asarray(per_query["neighbours"])
+    paths, labels = gallery["path"].to_numpy(), gallery["label"].to_numpy()
+    frame = queries[["path", "label", "domain"]].copy()
+    frame["nearest_path"] = paths[neighbours[:, 0]]
+    frame["nearest_label"] = labels[neighbours[:, 0]]
+    frame["similarity"] = np.asarray(per_query["neighbour_similarities"])[:, 0]
+    frame["neighbours"] = [list(paths[row[row >= 0]]) for row in neighbours]
+    frame["neighbour_similarities"] = [
+        [float(value) for value in values[row >= 0]]
+        for row, values in zip(neighbours, np.asarray(per_query["neighbour_similarities"]), strict=True)
+    ]
+    for name, values in per_query.items():
+        array = np.asarray(values)
+        if array.ndim == 1 and name not in frame.columns:
+            frame[name] = array
+    with atomic_path(path) as temporary:
+        frame.to_parquet(temporary, index=False)

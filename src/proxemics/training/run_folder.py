@@ -1,0 +1,109 @@
+"""The files of a run: what they are called and how they are read back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proxemics.core.config import Config, load_config, save_config
+from proxemics.core.errors import DataError, TrainingError
+from proxemics.core.files import read_json
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths inside a run folder.
+
+    Attributes:
+        path: the folder.
+    """
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The complete configuration, as YAML."""
+        return self.path / "config.yaml"
+
+    @property
+    def split(self) -> Path:
+        """The table with its splits."""
+        return self.path / "split.parquet"
+
+    @property
+    def bundle(self) -> Path:
+        """The model and its preprocessing."""
+        return self.path / "bundle"
+
+    @property
+    def result(self) -> Path:
+        """The numbers, with everything needed to trace them."""
+        return self.path / "result.json"
+
+    @property
+    def per_query(self) -> Path:
+        """One row a test query."""
+        return self.path / "per_query.parquet"
+
+    @property
+    def report(self) -> Path:
+        """The report."""
+        return self.path / "report.html"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The latest checkpoint and the best weights."""
+        return self.path / "checkpoint"
+
+    def read_config(self) -> Config:
+        """Return the configuration of the run."""
+        if not self.config.exists():
+            raise DataError(
+                f"{self.path} is not a run folder: it has no config.yaml. Give a folder that `proxemics train` wrote."
+            )
+        return load_config(self.config)
+
+    def read_result(self) -> dict[str, Any]:
+        """Return the result file."""
+        result: dict[str, Any] = read_json(self.result)
+        return result
+
+    def claim(self, config: Config) -> None:
+        """Make the folder belong to this configuration, or say why it cannot.
+
+        Raises:
+            TrainingError: it holds a run with another configuration; the message names the keys that differ.
+        """
+        if self.config.exists():
+            other = load_config(self.config)
+            different = differing_keys(other.model_dump(), config.model_dump())
+            # How the pictures are read and where the arithmetic is done may change between two sittings of one run.
+            different = [key for key in different if key not in _FREE]
+            if different:
+                shown = ", ".join(different[:4]) + (" ..." if len(different) > 4 else "")
+                raise TrainingError(
+                    f"{self.path} holds a run with another {shown}; "
+                    "use another --out, or --restart to throw that run away."
+                )
+        save_config(config, self.config)
+
+
+_FREE = frozenset({"data.workers", "data.worker_start", "train.device", "train.checkpoint_steps", "train.tensorboard"})
+
+
+def differing_keys(first: dict[str, Any], second: dict[str, Any], prefix: str = "") -> list[str]:
+    """Return the dotted keys whose values differ.
+
+    Example:
+        >>> differing_keys({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3}})
+        ['b.c']
+    """
+    result: list[str] = []
+    for key in {**first, **second}:
+        a, b = first.get(key), second.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            result += differing_keys(a, b, f"{prefix}{key}.")
+        elif a != b:
+            result.append(f"{prefix}{key}")
+    return result

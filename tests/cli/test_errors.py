@@ -1,0 +1,128 @@
+"""Bad input ends with one clear line and exit code 2; nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+
+def proxemics(
+    *arguments: str, limit_file_bytes: int | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the real command in a process of its own."""
+
+    def limit() -> None:
+        if limit_file_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_file_bytes, limit_file_bytes))
+
+    return subprocess.run(
+        [sys.executable, "-m", "proxemics", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=limit,
+        cwd=cwd,
+        timeout=200,
+    )
+
+
+def sets(settings: list[str]) -> list[str]:
+    return [part for one in settings for part in ("--set", one)]
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    assert done.returncode == 2, (done.returncode, done.stderr[-2000:])
+    lines = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
+    assert len(lines) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    for part in parts:
+        assert part in lines[0], lines[0]
+
+
+def test_missing_and_empty_folder(tmp_path: Path) -> None:
+    assert_one_line(proxemics("train", str(tmp_path / "absent")), "absent")
+    (tmp_path / "empty").mkdir()
+    assert_one_line(proxemics("train", str(tmp_path / "empty"), cwd=tmp_path), "empty")
+    assert_one_line(proxemics("train"), "No pictures given")
+
+
+def test_one_class(tmp_path: Path) -> None:
+    """User-pains 65."""
+    folder = tmp_path / "photos" / "only"
+    folder.mkdir(parents=True)
+    for number in range(4):
+        Image.new("RGB", (40, 40), (number * 20, 0, 0)).save(folder / f"{number}.png")
+    assert_one_line(proxemics("train", str(tmp_path / "photos"), cwd=tmp_path), "class")
+
+
+def test_unreadable_picture_is_named(tiny_settings: list[str], tiny_folder: Path, tmp_path: Path) -> None:
+    """User-pains 66: the path stands in the message, even from a worker."""
+    import shutil
+
+    photos = tmp_path / "photos"
+    shutil.copytree(tiny_folder, photos)
+    for folder in photos.iterdir():
+        (folder / "7.png").write_bytes(b"this is text")
+    settings = [*tiny_settings, f"data.source={photos}", "data.workers=1"]
+    assert_one_line(proxemics("train", "--out", str(tmp_path / "run"), *sets(settings)), "7.png")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("model.trunk=resnet5", "resnet5"),
+        ("loss.name=proxy_ancor", "Did you mean 'proxy_anchor'?"),
+        ("loss.options.alhpa=3", "alhpa"),
+        ("trian.epochs=3", "Did you mean 'train'?"),
+        ("train.batch_size=64", "batch"),
+        ("model.weights=nowhere.safetensors", "nowhere.safetensors"),
+        ("train.device=tpu", "use auto, cpu, cuda or mps"),
+    ],
+)
+def test_wrong_values(assignment: str, expected: str, tiny_settings: list[str], tmp_path: Path) -> None:
+    done = proxemics("train", "--out", str(tmp_path / "run"), *sets([*tiny_settings, assignment]))
+    assert_one_line(done, expected)
+
+
+def test_full_disk_keeps_the_checkpoint(tiny_settings: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    first = [*tiny_settings, "train.epochs=2"]
+    done = proxemics("train", "--quiet", "--no-report", "--out", str(out), *sets(first))
+    assert done.returncode == 0, done.stderr
+    before = {path.name: path.read_bytes() for path in (out / "checkpoint").iterdir()}
+    (out / "config.yaml").write_text((out / "config.yaml").read_text().replace("epochs: 2", "epochs: 3"))
+    progress = (out / "checkpoint" / "latest.json").read_text().replace('"finished": true', '"finished": false')
+    (out / "checkpoint" / "latest.json").write_text(progress)
+    longer = [*tiny_settings, "train.epochs=3"]
+    done = proxemics("train", "--quiet", "--no-report", "--out", str(out), *sets(longer), limit_file_bytes=50_000)
+    assert_one_line(done, "Cannot write", "untouched")
+    after = {path.name: path.read_bytes() for path in (out / "checkpoint").iterdir()}
+    assert {name for name in before if name.startswith("step-")} <= set(after)
+    done = proxemics("train", "--quiet", "--no-report", "--out", str(out), *sets(longer))
+    assert done.returncode == 0, done.stderr
+
+
+def test_wrong_flag_and_wrong_file(tmp_path: Path) -> None:
+    done = proxemics("train", "--epochs", "3")
+    assert done.returncode == 2
+    assert "No such option" in done.stderr
+    assert_one_line(proxemics("train", "--config", str(tmp_path / "absent.yaml")), "No configuration file")
+    (tmp_path / "bad.yaml").write_text("train: {epoch: 3}")
+    assert_one_line(
+        proxemics("config", "validate", str(tmp_path / "bad.yaml")), "train.epoch", "Did you mean 'epochs'?"
+    )
+    assert_one_line(proxemics("evaluate", str(tmp_path)), "holds no model")
+    assert_one_line(proxemics("report", str(tmp_path)), str(tmp_path))
+
+
+def test_help_needs_no_torch() -> None:
+    """The help is quick because it imports no torch."""
+    code = "import sys, proxemics.cli.main; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert "train" in proxemics("--help").stdout

@@ -1,0 +1,112 @@
+"""doctor -> split -> train -> evaluate -> report -> embed, as a person would type it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from safetensors.torch import load_file
+
+
+def proxemics(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "proxemics", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        cwd=cwd,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def sets(settings: list[str]) -> list[str]:
+    return [part for one in settings for part in ("--set", one)]
+
+
+def test_from_a_folder_to_embeddings(tiny_settings: list[str], tiny_folder: Path, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    shutil.copytree(tiny_folder, photos)
+    found = json.loads(proxemics("doctor", "photos", "--json", cwd=tmp_path).stdout)
+    assert found["counts"]["images"] == 96
+    assert "test" in proxemics("split", "photos", "--out", "split.parquet", cwd=tmp_path).stdout
+    settings = [one for one in tiny_settings if not one.startswith("data.source")] + ["data.split_file=split.parquet"]
+    done = proxemics("train", "--out", "runs/a", *sets(settings), cwd=tmp_path)
+    assert "Report: runs/a/report.html" in done.stdout
+    assert "Next:" in done.stdout
+    run = tmp_path / "runs" / "a"
+    assert (run / "report.html").stat().st_size > 10_000
+    split = pd.read_parquet(tmp_path / "split.parquet")
+    assert (
+        split["split"].value_counts().to_dict()
+        == pd.read_parquet(run / "split.parquet")["split"].value_counts().to_dict()
+    )
+    measured = json.loads(proxemics("evaluate", "runs/a", "--json", cwd=tmp_path).stdout)
+    result = json.loads((run / "result.json").read_text())
+    assert measured["rows"][0]["metrics"] == result["rows"][0]["metrics"]
+    proxemics("embed", "runs/a", "photos", "--out", "vectors.parquet", cwd=tmp_path)
+    vectors = pd.read_parquet(tmp_path / "vectors.parquet")
+    assert len(vectors) == 96
+    np.testing.assert_allclose(np.linalg.norm(np.stack(vectors["embedding"]), axis=1), 1, atol=1e-5)
+
+
+def test_messy_folder_end_to_end_under_spawn(tmp_path: Path, tiny_settings: list[str]) -> None:
+    """Scenarios K1 and K2: unicode names, CMYK, 16 bit, orientation, a hidden file, a singleton; workers under spawn."""
+    photos = tmp_path / "写真"
+    generator = np.random.default_rng(1)
+    for number in range(6):
+        folder = photos / f"classe ü{number}"
+        folder.mkdir(parents=True)
+        for picture in range(4):
+            pixels = (generator.normal(0, 12, (48, 40, 3)) + 40 * number + 20).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"photo {picture}.JPG", quality=90)
+        (folder / ".DS_Store").write_bytes(b"\0")
+    first = photos / "classe ü0"
+    Image.open(first / "photo 0.JPG").convert("CMYK").save(first / "cmyk.jpg")
+    Image.fromarray(generator.integers(0, 65535, (40, 40)).astype(np.uint16)).save(first / "deep.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.open(first / "photo 1.JPG").save(first / "turned.jpg", exif=exif)
+    (photos / "alone").mkdir()
+    Image.new("RGB", (40, 40)).save(photos / "alone" / "one.png")
+    settings = [
+        *(one for one in tiny_settings if not one.startswith("data.source")),
+        "data.workers=2", "data.worker_start=spawn", "train.batch_size=4", "train.epochs=2",
+    ]  # fmt: skip
+    done = proxemics("train", "写真", "--out", "run", "--json", *sets(settings), cwd=tmp_path)
+    result = json.loads(done.stdout)
+    assert result["data"]["num_classes"] == 7
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_two_processes_give_the_numbers_of_one(tiny_settings: list[str], tmp_path: Path) -> None:
+    """User-pains 39, 43, 45: same weights up to rounding, each test picture counted once."""
+    runs = {}
+    for devices in (1, 2):
+        out = f"run{devices}"
+        line = ["--devices", str(devices), "--quiet", "--no-report", "--out", out]
+        proxemics("train", *line, *sets([*tiny_settings, "train.epochs=2", "train.ema=null"]), cwd=tmp_path)
+        runs[devices] = json.loads((tmp_path / out / "result.json").read_text())
+    assert runs[1]["rows"][1]["metrics"] == pytest.approx(runs[2]["rows"][1]["metrics"])
+    assert runs[1]["rows"][0]["num_queries"] == runs[2]["rows"][0]["num_queries"] == 48
+    first, second = (load_file(tmp_path / f"run{n}" / "bundle" / "model.safetensors") for n in (1, 2))
+    assert set(first) == set(second)
+
+
+def test_config_verbs(tmp_path: Path) -> None:
+    schema = json.loads(proxemics("config", "schema", cwd=tmp_path).stdout)
+    assert "optim" in schema["properties"]
+    shown = proxemics("config", "show", "--set", "train.epochs=3", cwd=tmp_path).stdout
+    assert "epochs: 3" in shown
+    (tmp_path / "a.yaml").write_text(shown)
+    assert "is valid" in proxemics("config", "validate", "a.yaml", cwd=tmp_path).stdout
+    assert proxemics("--version", cwd=tmp_path).stdout.startswith("proxemics 0.")

@@ -1,0 +1,62 @@
+"""Two gloo processes and one process on the joined batch agree, for every loss (user-pains 39, 40, 42, 44)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from proxemics.losses.build import LOSSES
+from safetensors.torch import load_file
+
+from proxemics.training.gather import gather_rows
+
+SCRIPT = Path(__file__).with_name("_two_processes.py")
+
+
+def load_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("two_processes", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def torchrun(processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=240)
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    done = torchrun(2, str(SCRIPT), str(folder))
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder
+
+
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_two_processes_equal_one_on_the_joined_batch(name: str, two_processes: Path) -> None:
+    single = load_script().gradients(name)
+    assert any(float(value.abs().max()) > 1e-6 for key, value in single.items() if key != "value")
+    for number in (0, 1):
+        found = load_file(two_processes / f"{name}-{number}.safetensors")
+        assert set(found) == set(single)
+        for key, value in single.items():
+            torch.testing.assert_close(found[key], value, rtol=1e-5, atol=1e-7, msg=f"{name} {key} rank {number}")
+
+
+def test_one_process_launched_as_distributed_works(tmp_path: Path) -> None:
+    done = torchrun(1, str(SCRIPT), str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_without_processes_rows_are_untouched() -> None:
+    rows = torch.randn(3, 2, requires_grad=True)
+    assert gather_rows(rows) is rows

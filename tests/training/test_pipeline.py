@@ -1,0 +1,146 @@
+"""The main job on small real files, in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from proxemics.evaluation.metrics import evaluate_embeddings
+from proxemics.models.bundle import load_bundle
+
+from proxemics.core.config import load_config, make_config
+from proxemics.core.errors import EvaluationError, ProxemicsError, TrainingError
+from proxemics.training.evaluate_run import evaluate
+from proxemics.training.log import read_log
+from proxemics.training.pipeline import fit, validator
+from proxemics.training.run_folder import RunFolder
+from proxemics.training.tables import prepare_table, rows_of
+
+
+@pytest.fixture(scope="module")
+def run(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, dict]:
+    torch.set_num_threads(1)
+    settings = [
+        f"data.source={tiny_folder}", "data.size=32", "data.workers=0", "model.trunk=test_resnet.r160_in1k",
+        "model.weights=none", "model.dim=16", "model.freeze_bn=false", "train.epochs=3", "train.batch_size=8",
+        "train.per_class=2", "train.ema=0.5", "evaluation.bootstrap=50", "evaluation.recall_at=[1, 2]",
+    ]  # fmt: skip
+    folder = tmp_path_factory.mktemp("run") / "run"
+    return RunFolder(folder), fit(make_config({}, settings), folder)
+
+
+def test_run_folder_is_complete_and_plain(run: tuple[RunFolder, dict]) -> None:
+    folder, result = run
+    assert json.loads(folder.result.read_text()) == result
+    assert load_config(folder.config).model.dim == 16
+    for name in ("split.parquet", "metrics.jsonl", "per_query.parquet", "embeddings.npy", "embeddings_untrained.npy"):
+        assert (folder.path / name).exists()
+    assert {path.name for path in folder.bundle.iterdir()} >= {"model.safetensors", "preprocess.json", "labels.json"}
+    assert list((folder.path / "tensorboard").iterdir())  # user-pains 102: all logs are local
+
+
+def test_result_carries_what_is_needed_to_trace_it(run: tuple[RunFolder, dict]) -> None:
+    """User-pains 58: versions, fingerprint, configuration, command, seed, split."""
+    _, result = run
+    assert result["schema"] == 1
+    for key in ("command", "versions", "machine", "seed", "config", "protocol", "selection"):
+        assert result[key] is not None
+    assert len(result["data"]["fingerprint"]) == 64
+    assert result["data"]["splits"]["test"]["classes"] == 6
+    assert [row["method"] for row in result["rows"]] == ["none", "frozen"]
+    for row in result["rows"]:
+        low, high = row["intervals"]["recall_at_1"]
+        assert low <= row["metrics"]["recall_at_1"] <= high
+
+
+def test_splits_share_no_class_and_validation_chose_the_epoch(run: tuple[RunFolder, dict]) -> None:
+    """User-pains 59: the epoch is chosen on classes set aside from training, and the rule is printed."""
+    folder, result = run
+    frame = pd.read_parquet(folder.split)
+    classes = [set(frame.loc[frame["split"] == name, "label"]) for name in ("train", "val", "test")]
+    assert all(classes)
+    assert not classes[0] & classes[1]
+    assert not (classes[0] | classes[1]) & classes[2]
+    values = [record["val"]["map_at_r"] for record in result["history"]]
+    assert (
+        f"epoch {int(np.argmax(values)) + 1} of 3, chosen by map_at_r on the validation classes" == result["selection"]
+    )
+
+
+def test_the_numbers_are_those_of_the_saved_model(run: tuple[RunFolder, dict]) -> None:
+    folder, result = run
+    test = rows_of(pd.read_parquet(folder.split), "test")
+    saved = np.load(folder.path / "embeddings.npy", allow_pickle=False)
+    assert saved.shape == (len(test), 16)
+    again = evaluate_embeddings(saved, test["label"].to_list(), recall_at=(1, 2))
+    assert again["map_at_r"] == pytest.approx(result["rows"][0]["metrics"]["map_at_r"], abs=1e-12)
+    measured = evaluate(folder.path)
+    assert measured["rows"][0]["metrics"] == result["rows"][0]["metrics"]
+    assert load_bundle(folder.bundle).dim == 16
+
+
+def test_per_query_table_names_the_neighbours(run: tuple[RunFolder, dict]) -> None:
+    """User-pains 64: the predictions behind the metric can be looked at."""
+    folder, result = run
+    frame = pd.read_parquet(folder.per_query)
+    assert (frame["path"] != frame["nearest_path"]).all()
+    hit = (frame["label"] == frame["nearest_label"]).mean()
+    assert hit == pytest.approx(result["rows"][0]["metrics"]["recall_at_1"])
+    assert (frame["neighbours"].str[0] == frame["nearest_path"]).all()
+
+
+def test_log_holds_each_step_once(run: tuple[RunFolder, dict]) -> None:
+    folder, result = run
+    steps = [record["step"] for record in read_log(folder.path) if "loss" in record]
+    assert steps == list(range(1, result["timing"]["steps"] + 1))
+
+
+def test_finished_run_is_not_trained_again(run: tuple[RunFolder, dict]) -> None:
+    folder, result = run
+    again = fit(folder.read_config(), folder.path)
+    assert again["rows"] == result["rows"]
+    assert again["timing"]["training_seconds"] == result["timing"]["training_seconds"]
+
+
+def test_another_configuration_in_the_same_folder_is_refused(run: tuple[RunFolder, dict]) -> None:
+    folder, _ = run
+    config = make_config(folder.read_config().model_dump(), ["optim.lr=0.5"])
+    with pytest.raises(TrainingError, match=r"holds a run with another optim\.lr; use another --out, or --restart"):
+        fit(config, folder.path)
+
+
+def test_test_rows_cannot_choose_the_model(tiny_settings: list[str], tmp_path: Path) -> None:
+    """User-pains 59: the test split cannot be passed to model selection."""
+    config = make_config({}, tiny_settings)
+    rows = rows_of(prepare_table(config), "test")
+    with pytest.raises(TrainingError, match="test classes never train or choose a model"):
+        validator(config, rows, None, None, RunFolder(tmp_path), None)  # type: ignore[arg-type]
+
+
+def test_a_protocol_that_cannot_work_is_refused_before_training(tiny_settings: list[str], tmp_path: Path) -> None:
+    """User-pains 9: query and gallery are checked before the first step."""
+    settings = [*tiny_settings, "evaluation.protocol=cross_domain", "evaluation.query_domain=sketch"]
+    with pytest.raises(EvaluationError, match="No picture of the domain 'sketch'"):
+        fit(make_config({}, settings), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_non_finite_loss_stops_and_keeps_the_checkpoint(tiny_settings: list[str], tmp_path: Path) -> None:
+    """User-pains 21: a diverging run names the step and keeps the last finite weights."""
+    settings = [*tiny_settings, "optim.lr=1e38", "optim.clip_value=null", "optim.warmup_epochs=0", "optim.name=sgd"]
+    with pytest.raises(TrainingError, match=r"Non-finite loss at step \d+ .*last finite checkpoint is kept"):
+        fit(make_config({}, settings), tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoint" / "latest.json").exists()
+
+
+@pytest.mark.parametrize(
+    "bad", ["train.batch_size=512", "loss.name=proxy_ancor", "loss.options.alhpa=1", "model.trunk=resnet5"]
+)
+def test_wrong_values_end_in_one_line(bad: str, tiny_settings: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ProxemicsError) as caught:
+        fit(make_config({}, [*tiny_settings, bad]), tmp_path / "run")
+    assert "\n" not in str(caught.value)

@@ -11,7 +11,8 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 # More arguments for pytest, for example: make test ARGS="--slow tests/losses"
 ARGS ?=
-BENCHMARKS ?= $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
+# Those named real_* take hours, and pictures that are not in the repository; run them by hand.
+BENCHMARKS ?= $(filter-out benchmarks/_% benchmarks/real_%,$(wildcard benchmarks/*.py))
 CODE := src tests benchmarks
 
 # A stamp is younger than pyproject.toml when its set of packages is installed. The set `dev` contains the set `all`.

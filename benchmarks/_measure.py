@@ -2,8 +2,8 @@
 
 Wall clock means nothing while other programs run, so process CPU time at one thread is taken. Rounds are interleaved
 (A, B, C, A, B, C, ...), each run in its own forked process, so that no implementation warms another's memory and
-the growth of the peak (VmHWM) belongs to one. A floor - the least arithmetic that the task needs - is timed in the same process
-before and after; ratios to it hold while the machine's speed wanders. Linux only.
+the growth of the peak (VmHWM) belongs to one. A floor - the least arithmetic that the task needs - is timed in the same
+process before and after; ratios to it hold while the machine's speed wanders. Linux only.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -50,6 +50,16 @@ class Sample:
     cpu: float
     floor: float | None
     growth_mb: float
+
+
+def one_thread() -> None:
+    """Start the program again with one thread for every numerical library, unless that is so already; call it first.
+
+    The libraries read the environment when they are imported, so setting it later would be too late for some.
+    """
+    if any(os.environ.get(name) != "1" for name in THREADS):
+        os.environ.update(dict.fromkeys(THREADS, "1"))
+        os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 def compare(tasks: Mapping[str, Callable[[], Task]], rounds: int) -> dict[str, list[Sample]]:
@@ -148,23 +158,21 @@ def _median(values: Any) -> float:
     return float(f"{statistics.median(values):.6g}")
 
 
-def write_results(name: str, rows: Sequence[Mapping[str, Any]], packages: Sequence[str]) -> Path:
-    """Write rows to ``benchmarks/results/<name>.json`` with command, commit, versions and machine.
+def write_results(
+    name: str, rows: Sequence[Mapping[str, Any]], packages: Sequence[str], folder: Path = RESULTS
+) -> Path:
+    """Write rows to ``<folder>/<name>.json`` with command, commit, versions and machine.
 
     Args:
         name: of the file, without suffix.
         rows: from :func:`row`.
         packages: distributions whose versions are recorded.
+        folder: where to; ``benchmarks/results`` unless told.
 
     Returns:
         The path written.
     """
-    versions = {"python": platform.python_version()}
-    for package in packages:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
+    versions = {"python": platform.python_version(), **{package: _version(package) for package in packages}}
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     script = Path(sys.argv[0])
     content = {
@@ -175,10 +183,17 @@ def write_results(name: str, rows: Sequence[Mapping[str, Any]], packages: Sequen
         "machine": f"{os.cpu_count()} cores, {_cpu_name()}, 1 thread used",
         "rows": [dict(r) for r in rows],
     }
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
     path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
     return path
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _cpu_name() -> str:
@@ -200,6 +215,3 @@ def describe(result: Mapping[str, Any]) -> str:
             f"{peer} {seconds * 1e3:.2f} ms, {memory:.0f} MB: time x{result['ours'] / seconds:.2f}, memory x{share:.2f}"
         )
     return "; ".join(parts)
-
-
-__all__ = ["RESULTS", "Sample", "Task", "asdict", "compare", "describe", "row", "write_results"]

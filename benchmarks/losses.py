@@ -6,12 +6,13 @@ Writes benchmarks/results/losses.json. Usage: ``python benchmarks/losses.py [--r
 
 from __future__ import annotations
 
-from _measure import Task, compare, describe, row, write_results  # first: it sets one thread
-
 import argparse
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import torch
+from _measure import RESULTS, Task, compare, describe, one_thread, row, write_results
 from pytorch_metric_learning import losses as pml
 from torch import Tensor, nn
 
@@ -67,18 +68,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--classes", type=int, nargs="+", default=[100, 11318])
     parser.add_argument("--losses", nargs="+", default=list(OURS), choices=list(OURS))
+    parser.add_argument("--large", action="store_true", help="also two losses at 100,000 classes")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    one_thread()
+    runs = [(classes, name) for classes in arguments.classes for name in arguments.losses]
+    if arguments.large:
+        runs += [(100_000, "proxy_anchor"), (100_000, "norm_softmax")]
     rows = []
-    for classes in arguments.classes:
-        for name in arguments.losses:
-            proxies = classes * (CENTERS if name.startswith("soft_triple") else 1)
-            tasks = {"ours": lambda n=name, c=classes, p=proxies: make_task(OURS[n], c, p)}
-            if name in PEERS:
-                tasks["pytorch-metric-learning"] = lambda n=name, c=classes, p=proxies: make_task(PEERS[n], c, p)
-            rows.append(row(f"loss_{name}_{BATCH}x{DIM}_c{classes}", compare(tasks, arguments.rounds)))
-            print(describe(rows[-1]), flush=True)
-    print("written:", write_results("losses", rows, ["proxemics", "torch", "pytorch-metric-learning"]))
+    for classes, name in runs:
+        proxies = classes * (CENTERS if name.startswith("soft_triple") else 1)
+        tasks = {"ours": partial(make_task, OURS[name], classes, proxies)}
+        if name in PEERS:
+            tasks["pytorch-metric-learning"] = partial(make_task, PEERS[name], classes, proxies)
+        rows.append(row(f"loss_{name}_{BATCH}x{DIM}_c{classes}", compare(tasks, arguments.rounds)))
+        print(describe(rows[-1]), flush=True)
+    packages = ["proxemics", "torch", "pytorch-metric-learning"]
+    print("written:", write_results("losses", rows, packages, arguments.out))
 
 
 if __name__ == "__main__":

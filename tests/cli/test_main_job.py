@@ -37,7 +37,7 @@ def test_from_a_folder_to_embeddings(tiny_settings: list[str], tiny_folder: Path
     photos = tmp_path / "photos"
     shutil.copytree(tiny_folder, photos)
     found = json.loads(proxemics("doctor", "photos", "--json", cwd=tmp_path).stdout)
-    assert found["counts"]["images"] == 96
+    assert found["num_files"] == 96
     assert "test" in proxemics("split", "photos", "--out", "split.parquet", cwd=tmp_path).stdout
     settings = [one for one in tiny_settings if not one.startswith("data.source")] + ["data.split_file=split.parquet"]
     done = proxemics("train", "--out", "runs/a", *sets(settings), cwd=tmp_path)

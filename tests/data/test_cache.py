@@ -91,12 +91,13 @@ def test_what_fits_is_used_again_and_what_changed_is_rebuilt(paths: list[Path], 
 
 def test_same_size_and_new_time_stamp_is_a_change(paths: list[Path], tmp_path: Path) -> None:
     PixelCache.build(paths, tmp_path / "cache", short_side=32)
-    data = bytearray(paths[0].read_bytes())
-    Image.new("RGB", (80, 60), "lime").save(paths[0], compress_level=0)
-    status = paths[0].stat()
-    os.utime(paths[0], ns=(status.st_mtime_ns, status.st_mtime_ns + 5))
-    assert PixelCache.build(paths, tmp_path / "cache", short_side=32).get(0)[1, 0, 0] == 255
-    assert data
+    size, before = paths[2].stat().st_size, paths[2].stat().st_mtime_ns
+    Image.new("RGB", (40, 40), "lime").save(paths[2])
+    with paths[2].open("ab") as file:
+        file.write(b"\0" * (size - file.tell()))
+    assert paths[2].stat().st_size == size
+    os.utime(paths[2], ns=(before, before + 5))
+    assert PixelCache.build(paths, tmp_path / "cache", short_side=32).get(2)[1, 0, 0] == 255
 
 
 def test_a_failed_build_leaves_the_old_cache(paths: list[Path], tmp_path: Path) -> None:
@@ -111,6 +112,18 @@ def test_a_failed_build_leaves_the_old_cache(paths: list[Path], tmp_path: Path) 
     assert str(error.value).startswith(f"{broken} cannot be read: ")
     assert names(folder) == before
     assert len(PixelCache.open(folder)) == 3
+
+
+def test_what_a_killed_build_left_is_removed_later(paths: list[Path], tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    running, killed = folder / ".pixels-1.bin.a.bin", folder / ".pixels-1.bin.b.bin"
+    running.touch()
+    killed.touch()
+    os.utime(killed, (1, 1))
+    PixelCache.build(paths, folder, short_side=8)
+    assert running.exists()
+    assert not killed.exists()
 
 
 def test_skipping_notes_failures(paths: list[Path], tmp_path: Path) -> None:

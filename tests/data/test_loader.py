@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
 
 import numpy as np
@@ -97,13 +98,17 @@ def test_an_unreadable_file_is_one_line_with_its_path(paths: list[str], workers:
     """user-pains 66: never a crash in a worker without the path."""
     Path(paths[7]).write_bytes(Path(paths[7]).read_bytes()[:300])
     loader = make_loader(dataset_of(paths), ROWS, workers=workers, context="fork")
-    for _ in range(2):  # the loader is still good afterwards
+    others = set(multiprocessing.active_children())
+    for _ in range(2):
         with pytest.raises(ImageError) as error:
             list(loader)
         assert str(error.value).startswith(f"{paths[7]} cannot be read: ")
         assert "\n" not in str(error.value)
+        assert set(multiprocessing.active_children()) <= others, "no process is left behind"
     Path(paths[7]).write_bytes(Path(paths[6]).read_bytes())
-    assert len(list(loader)) == 6
+    assert len(list(loader)) == 6, "the loader is still good"
+    loader.close()
+    assert set(multiprocessing.active_children()) <= others
 
 
 def test_skipped_files_are_known_to_the_main_process(paths: list[str]) -> None:

@@ -68,14 +68,29 @@ def test_normalisation_follows_the_formula_in_both_engines() -> None:
     assert torch.equal(same, torch.from_numpy(exact)), "equal pixels must give bit-equal inputs"
 
 
-def test_normalize_takes_floats_keeps_gradients_and_is_undone() -> None:
+def test_normalize_gives_the_same_for_every_memory_layout() -> None:
+    preprocess = Preprocess(size=4, resize=4, mean=(0.1, 0.4, 0.5), std=(0.2, 0.25, 0.5))
+    planar = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8)
+    interleaved = planar.contiguous(memory_format=torch.channels_last)
+    sliced = torch.randint(0, 256, (2, 3, 6, 9), dtype=torch.uint8)
+    sliced[:, :, 1:, 2:] = planar
+    expected = preprocess.normalize(planar)
+    assert torch.equal(preprocess.normalize(interleaved), expected)
+    assert torch.equal(preprocess.normalize(sliced[:, :, 1:, 2:]), expected)
+    assert torch.equal(preprocess.normalize(interleaved[1]), expected[1])
+    assert preprocess.normalize(interleaved).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_normalize_takes_floats_keeps_gradients_and_is_undone(layout: torch.memory_format) -> None:
     preprocess = Preprocess(size=4, resize=4)
-    levels = torch.rand(2, 3, 4, 4) * 255
+    levels = (torch.rand(2, 3, 4, 4) * 255).contiguous(memory_format=layout)
     before = levels.clone()
     levels.requires_grad_()
     out = preprocess.normalize(levels)
     out.sum().backward()
     assert levels.grad is not None
+    torch.testing.assert_close(levels.grad[0, :, 0, 0], 1 / (255 * torch.tensor(preprocess.std)))
     assert torch.equal(levels.detach(), before)
     torch.testing.assert_close(preprocess.denormalize(out.detach()), before, atol=1e-3, rtol=0)
 

@@ -50,15 +50,11 @@ def test_soft_triple(golden):
     assert _close((total - alone) / 0.2, 0.5870686152)
 
 
-@pytest.mark.parametrize(
-    ("delta", "alpha", "expected"), [(0.2, 3.0, 3896.5102599344), (0.5, 1.0, 46.7386127876)]
-)
+@pytest.mark.parametrize(("delta", "alpha", "expected"), [(0.2, 3.0, 3896.5102599344), (0.5, 1.0, 46.7386127876)])
 def test_potential_field(golden, delta, alpha, expected):
     value = F.potential_field(golden.z, golden.y, proxies=golden.w[:, None], delta=delta, alpha=alpha)
     assert abs(float(value) - expected) <= 1e-10  # one unit: plain loops give 46.73861278752583, printed as ...876
-    mean = F.potential_field(
-        golden.z, golden.y, proxies=golden.w[:, None], delta=delta, alpha=alpha, reduction="mean"
-    )
+    mean = F.potential_field(golden.z, golden.y, proxies=golden.w[:, None], delta=delta, alpha=alpha, reduction="mean")
     assert float(mean) == pytest.approx(expected / 7, rel=1e-11)
 
 

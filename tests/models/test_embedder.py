@@ -188,3 +188,12 @@ def test_state_is_tensors_only_and_restores_the_model() -> None:
     second.load_state_dict(first.state_dict())
     assert second.fingerprint() == first.fingerprint()
     assert all(isinstance(value, torch.Tensor) for value in first.state_dict().values())
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
+@torch.no_grad()
+def test_one_graph_with_a_free_batch_size(name: str) -> None:
+    """user-pains 93: nothing in the forward pass fixes the number of pictures or breaks the graph."""
+    embedder = build(name)
+    program = torch.export.export(embedder, (pictures(2),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    torch.testing.assert_close(program.module()(pictures(5)), embedder(pictures(5)))

@@ -209,10 +209,16 @@ def test_a_stage_that_does_not_run_is_named(embedders: dict[str, Embedder]) -> N
         embedder.encode(pictures(64), hook=StageHook("idle", lambda f: f))
 
 
-def test_stages_of_several_tensors_are_refused() -> None:
-    embedder = Embedder("hrnet_w18_small", dim=8, weights="none", size=64).eval()
-    with pytest.raises(ModelError, match=r"Stage 'stage3' of trunk 'hrnet_w18_small' gives a list, not one tensor"):
-        embedder.encode(pictures(64), hook=StageHook("stage3", lambda f: f))
+@pytest.mark.parametrize(
+    ("name", "stage", "kind"),
+    [("hrnet_w18_small", "stage3", "a list"), ("tnt_s_patch16_224", "block1", "several tensors")],
+)
+def test_stages_of_several_tensors_are_refused(name: str, stage: str, kind: str) -> None:
+    embedder = Embedder(name, dim=8, weights="none", size=64).eval()
+    with pytest.raises(
+        ModelError, match=rf"Stage '{stage}' of trunk '{name}' gives {kind}, not one tensor; hooks cannot"
+    ):
+        embedder.encode(pictures(64), hook=StageHook(stage, lambda f: f))
 
 
 @torch.no_grad()

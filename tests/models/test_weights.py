@@ -173,7 +173,7 @@ def test_weights_of_another_trunk_are_summarised_in_one_line(tmp_path: Path) -> 
     text = str(caught.value)
     assert "\n" not in text
     assert "does not fit trunk 'test_resnet': of 90 tensors " in text
-    assert re.search(r"\d+ missing \(conv1.0.weight, .*\d+ unexpected \(conv_stem.weight, .*of another shape", text)
+    assert re.search(r"\d+ missing \(.*\d+ unexpected \(.*\d+ of another shape \(", text)
     assert len(text) < 700
 
 

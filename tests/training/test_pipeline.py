@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from proxemics.evaluation.metrics import evaluate_embeddings
+from proxemics.evaluation import evaluate_embeddings
 from proxemics.models.bundle import load_bundle
 
 from proxemics.core.config import load_config, make_config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -35,7 +35,7 @@ def embed(
         raise ConfigError(f"--out {out}: the name must end in .parquet or .npy.")
     config = make_config({}, assignments or [])
     filters = dict(item.partition("=")[::2] for item in where or [])
-    frame = load_table(source, where=filters or None).reset_index(drop=True)
+    frame = load_table(source, where=filters or None, layout=_layout(Path(source))).reset_index(drop=True)
     embedder = open_model(model)
     fabric = build_fabric(config)
     embedder.to(fabric.device)
@@ -43,6 +43,12 @@ def embed(
     embeddings = embed_rows(config, embedder, frame, fabric=fabric, cache=None, reporter=reporter, task="embed")
     _write(out, frame, embeddings)
     typer.echo(f"Embeddings: {out} ({embeddings.shape[0]} x {embeddings.shape[1]}, float32, unit length)")
+
+
+def _layout(source: Path) -> Literal["class", "flat"]:
+    """Take a folder without sub-folders for pictures without labels."""
+    is_flat = source.is_dir() and not any(child.is_dir() for child in source.iterdir())
+    return "flat" if is_flat else "class"
 
 
 def _write(out: Path, frame: Any, embeddings: Any) -> None:

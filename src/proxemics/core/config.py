@@ -33,6 +33,8 @@ class DataConfig(Section):
     """Folder that relative paths of a table start from; default: the folder of the table."""
     where: dict[str, str] = Field(default_factory=dict)
     """Keep only the rows whose column equals the value, e.g. {dataset: cub200_2010}."""
+    layout: Literal["class", "domain/class"] = "class"
+    """For a folder: what its first levels mean."""
     label: str = "label"
     """Column that holds the class."""
     domain: str = "domain"

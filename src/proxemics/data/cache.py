@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -33,6 +34,7 @@ from proxemics.data.decode import MAX_PIXELS, decode_tensor, image_size
 from proxemics.data.preprocess import Interpolation, Preprocess, resize, resized_shape
 
 _VERSION = 1
+_ABANDONED_S = 3600
 _INDEX = "index.json"
 
 
@@ -127,9 +129,7 @@ class PixelCache:
         with atomic_path(target / index["pixels"]) as temporary, temporary.open("wb") as file:
             index["shapes"], index["failures"] = _write(file, _in_order(one, wanted, workers), on_error)
         write_text(target / _INDEX, json.dumps(index))
-        for stale in target.glob("pixels-*.bin"):
-            if stale.name != index["pixels"]:
-                stale.unlink(missing_ok=True)
+        _clean(target, keep=index["pixels"])
         return cls(target, index)
 
     @classmethod
@@ -245,6 +245,16 @@ def _in_order(function: Any, items: Sequence[str], workers: int) -> Iterator[Any
         while waiting:
             yield waiting.pop(0).result()
             waiting.extend(pool.submit(function, item) for item in islice(rest, 1))
+
+
+def _clean(folder: Path, *, keep: str) -> None:
+    """Remove older pixels, and what a killed build left behind; one that is still running writes all the time."""
+    for stale in folder.glob("pixels-*.bin"):
+        if stale.name != keep:
+            stale.unlink(missing_ok=True)
+    for left in folder.glob(".pixels-*.bin"):
+        if time.time() - left.stat().st_mtime > _ABANDONED_S:
+            left.unlink(missing_ok=True)
 
 
 def _stamp(path: str) -> list[int]:

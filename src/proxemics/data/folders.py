@@ -13,6 +13,7 @@ from typing import Literal
 import pandas as pd
 
 from proxemics.core.errors import DataError
+from proxemics.data.table import check_unicode
 
 Layout = Literal["class", "domain/class", "flat"]
 LAYOUTS: tuple[Layout, ...] = ("class", "domain/class", "flat")
@@ -156,6 +157,7 @@ def folder_table(scan: FolderScan, layout: Layout = "class") -> pd.DataFrame:
         label = "" if layout == "flat" else folders[depth - 1]
         domain = folders[depth - 2] if layout == "domain/class" else ""
         rows.append((os.path.join(scan.root, *name.split("/")), label, domain, split))
+    check_unicode([row[0] for row in rows], "path")
     if not rows:
         raise DataError(
             f"The folder {scan.root} has pictures but not in the layout {layout!r}, for example {scan.pictures[0]}. "

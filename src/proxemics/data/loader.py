@@ -23,8 +23,17 @@ class ImageLoader(DataLoader[Batch]):
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # torch promises its own iterator class
         for batch in super().__iter__():
             if isinstance(batch, _Failure):
+                self.close()
                 raise ImageError(batch.text)
             yield batch
+
+    def close(self) -> None:
+        """End the worker processes now; iterating again starts new ones.
+
+        A loader that goes out of scope does the same. One that is caught in a reference cycle, with a stored exception
+        for instance, is ended by the garbage collector, and torch then waits five seconds for each worker.
+        """
+        self._iterator = None
 
 
 def make_loader(

@@ -21,8 +21,8 @@ MIN_CONTRAST = 2.0
 """Pictures whose 16 x 16 grey levels vary less (standard deviation, of 255) have nothing to compare."""
 
 _FREQUENCIES = 96
-_ROWS = 512  # of a block of the matrix product
-_PAIRS = 1 << 14  # compared in full at a time
+_ROWS, _COLUMNS = 512, 8192  # of a block of the matrix product
+_PAIRS = 1 << 12  # compared in full at a time
 Thumbs = npt.NDArray[np.uint8]
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float32]
@@ -95,11 +95,14 @@ def _candidates(points: _Floats, max_squared: float) -> Iterator[tuple[_Ints, _I
     # One product gives a·b − |a|²/2 − |b|²/2 = −|a − b|²/2.
     left, right = np.hstack([points, half, ones]), np.hstack([points, -ones, -half]).T
     for part in _parts(len(points), _ROWS):
-        begin, end = part.start, int(np.searchsorted(points[:, 0], points[part][-1, 0] + radius, side="right"))
-        near = left[part] @ right[:, begin:end] >= -max_squared / 2 - 1e-5
-        row, column = np.nonzero(np.triu(near, 1))
-        if len(row):
-            yield order[begin + row], order[begin + column]
+        end = int(np.searchsorted(points[:, 0], points[part][-1, 0] + radius, side="right"))
+        for begin in range(part.start, end, _COLUMNS):
+            product = left[part] @ right[:, begin : min(begin + _COLUMNS, end)]
+            row, column = np.nonzero(product >= -max_squared / 2 - 1e-5)
+            row, column = row + part.start, column + begin
+            later = column > row
+            if later.any():
+                yield order[row[later]], order[column[later]]
 
 
 def _confirm(thumbs: Thumbs, usable: _Ints, left: _Ints, right: _Ints, groups: _Groups, min_correlation: float) -> None:

@@ -75,7 +75,8 @@ def load_table(
         ...     _ = (folder / name / "1.jpg").write_bytes(b"any content")
         >>> load_table(folder)["label"].tolist()
         ['cat', 'dog']
-        >>> _ = (folder / "all.csv").write_text("path,species,genus\\ncat/1.jpg,catus,Felis\\n")
+        >>> rows = {"path": ["cat/1.jpg"], "species": ["catus"], "genus": ["Felis"]}
+        >>> pd.DataFrame(rows).to_csv(folder / "all.csv", index=False)
         >>> load_table(folder / "all.csv", label="genus")[["label", "species"]].values.tolist()
         [['Felis', 'catus']]
     """
@@ -133,8 +134,8 @@ def read_frame(path: str | Path) -> pd.DataFrame:
 
     Example:
         >>> import tempfile
-        >>> file = Path(tempfile.mkdtemp()) / "t.tsv"
-        >>> _ = file.write_text("path\\tlabel\\na.jpg\\t007\\n")
+        >>> file = Path(tempfile.mkdtemp()) / "t.csv"
+        >>> pd.DataFrame({"path": ["a.jpg"], "label": ["007"]}).to_csv(file, index=False)
         >>> read_frame(file).values.tolist()
         [['a.jpg', '007']]
     """

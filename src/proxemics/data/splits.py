@@ -1,10 +1,6 @@
 """Who trains, who validates, who tests; val is a class-disjoint piece of the training classes, never of the test.
 
-How classes are drawn: each class has a fixed number in [0, 1), a hash of the seed and its own name; it is a test
-class when the number is below ``test_fraction``. So a class never changes side because other classes were added or
-removed, and shares are met on average: of 200 classes at 0.5 about 100 ± 7 become test classes. Only if a side would
-get fewer than two, the classes nearest to the threshold are moved. Validation classes are drawn from the training
-classes in the same way.
+How classes are drawn is written in :mod:`proxemics.data.draws`.
 """
 
 # Paths are text here: building a hundred thousand Path objects takes seconds.
@@ -18,18 +14,17 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from proxemics.core.errors import DataError, did_you_mean
 from proxemics.core.seeds import derive_seed
+from proxemics.data.draws import Texts, draw, join_classes
 from proxemics.data.split_files import load_split, save_split
 from proxemics.data.table import check_table, common_root
 
 How = Literal["auto", "class_disjoint", "domain_held_out", "grouped", "images", "column"]
 HOWS: tuple[How, ...] = ("auto", "class_disjoint", "domain_held_out", "grouped", "images", "column")
 __all__ = ["HOWS", "How", "check_leaks", "load_split", "make_split", "save_split", "split_summary"]
-_Texts = npt.NDArray[np.object_]
 
 
 def make_split(
@@ -86,16 +81,18 @@ def make_split(
     labels = frame["label"].to_numpy(dtype=object)
     groups = None if group is None else _groups(frame, group)
     if chosen == "class_disjoint":
-        split = _by_class(labels, groups, test_fraction, seed)
+        split = _by_class(labels, groups, test_fraction, val_fraction, seed)
     elif chosen == "domain_held_out":
-        split = _by_domain(frame, domains, unseen_classes, groups, test_fraction, seed)
+        split = _by_domain(frame, domains, unseen_classes, groups, test_fraction, val_fraction, seed)
     elif chosen == "grouped":
         assert groups is not None
-        split = np.where(_drawn(groups, test_fraction, "test", seed, "groups", 1), "test", "train").astype(object)
+        split = np.where(
+            draw(groups, test_fraction, purpose="test", seed=seed, what="groups", least=1, rest=1), "test", "train"
+        ).astype(object)
     elif chosen == "images":
         split = _by_image(frame, groups, test_fraction, "test", seed)
     else:
-        split = frame["split"].to_numpy(dtype=object)
+        split = np.array(frame["split"], dtype=object)
     val = _carve_val(frame, split, groups, val_fraction, seed, by_image=chosen == "images", forgiving=how == "auto")
     frame["split"] = pd.Series(split, dtype="object").astype(str)
     frame.attrs["split"] = {
@@ -212,14 +209,24 @@ def _choose(frame: pd.DataFrame, how: How, domains: list[str]) -> How:
     return "images"
 
 
-def _by_class(labels: _Texts, groups: _Texts | None, fraction: float, seed: int) -> _Texts:
-    units = _units(labels, groups)
-    return np.where(_drawn(units, fraction, "test", seed, "classes", 2), "test", "train").astype(object)
+def _by_class(labels: Texts, groups: Texts | None, fraction: float, val_fraction: float, seed: int) -> Texts:
+    units, rest = join_classes(labels, groups), 4 if val_fraction else 2  # two for val, two to train on
+    return np.where(
+        draw(units, fraction, purpose="test", seed=seed, what=_what(groups, "classes"), least=2, rest=rest),
+        "test",
+        "train",
+    ).astype(object)
 
 
 def _by_domain(
-    frame: pd.DataFrame, domains: list[str], unseen: bool, groups: _Texts | None, fraction: float, seed: int
-) -> _Texts:
+    frame: pd.DataFrame,
+    domains: list[str],
+    unseen: bool,
+    groups: Texts | None,
+    fraction: float,
+    val_fraction: float,
+    seed: int,
+) -> Texts:
     held = frame["domain"].isin(domains).to_numpy()
     if held.all():
         raise DataError(f"All pictures are in the held-out domains {', '.join(domains)}; none is left to train on.")
@@ -227,18 +234,20 @@ def _by_domain(
         return np.where(held, "test", "train").astype(object)
     given = frame["split"].to_numpy(dtype=object)
     labels = frame["label"].to_numpy(dtype=object)
-    by_class = given if {"train", "test"} <= set(given) else _by_class(labels, groups, fraction, seed)
+    by_class = given if {"train", "test"} <= set(given) else _by_class(labels, groups, fraction, val_fraction, seed)
     return np.where(held, np.where(by_class == "test", "test", ""), np.where(by_class == "test", "", by_class)).astype(
         object
     )
 
 
-def _by_image(frame: pd.DataFrame, groups: _Texts | None, fraction: float, purpose: str, seed: int) -> _Texts:
+def _by_image(frame: pd.DataFrame, groups: Texts | None, fraction: float, purpose: str, seed: int) -> Texts:
     """Draw pictures of each class, two or more or none, never its last one; whole groups if there are any."""
     root = common_root(frame)
     units = np.array([os.path.relpath(path, root) for path in frame["path"]], dtype=object)
     if groups is not None:
-        return np.where(_drawn(groups, fraction, purpose, seed, "groups", 1), purpose, "train").astype(object)
+        return np.where(
+            draw(groups, fraction, purpose=purpose, seed=seed, what="groups", least=1, rest=1), purpose, "train"
+        ).astype(object)
     split = np.full(len(frame), "train", dtype=object)
     for rows in frame.groupby("label").indices.values():
         order = sorted((int(row) for row in rows), key=lambda row: derive_seed(seed, purpose, str(units[row])))
@@ -250,8 +259,8 @@ def _by_image(frame: pd.DataFrame, groups: _Texts | None, fraction: float, purpo
 
 def _carve_val(
     frame: pd.DataFrame,
-    split: _Texts,
-    groups: _Texts | None,
+    split: Texts,
+    groups: Texts | None,
     fraction: float,
     seed: int,
     *,
@@ -267,53 +276,24 @@ def _carve_val(
     part = frame.iloc[train]
     inside = None if groups is None else groups[train]
     labels = part["label"].to_numpy(dtype=object)
-    if not by_image and forgiving and len(set(_units(labels, inside))) < 4:
+    if not by_image and forgiving and len(set(join_classes(labels, inside))) < 4:
         warnings.warn("Fewer than 4 training classes: val holds unseen pictures of the training classes.", stacklevel=3)
         by_image = True
     if by_image:
         split[train[_by_image(part, inside, fraction, "val", seed) == "val"]] = "val"
         return "images"
-    split[train[_drawn(_units(labels, inside), fraction, "val", seed, "training classes", 2)]] = "val"
+    units = join_classes(labels, inside)
+    split[
+        train[draw(units, fraction, purpose="val", seed=seed, what=_what(inside, "training classes"), least=2, rest=2)]
+    ] = "val"
     return "classes"
 
 
-def _drawn(units: _Texts, fraction: float, purpose: str, seed: int, what: str, least: int) -> npt.NDArray[np.bool_]:
-    """Tell the rows whose unit's hash is below ``fraction``, with at least ``least`` units on both sides."""
-    names = sorted(set(units))
-    if len(names) < 2 * least:
-        joined = " that share no group" if what != "groups" else ""
-        fix = "val_fraction=0" if purpose == "val" else "how='images'"
-        raise DataError(
-            f"There are {len(names)} {what}{joined}, and {2 * least} are needed to set some apart for {purpose}. "
-            f"Add pictures of other {what}, or use {fix}."
-        )
-    numbers = {name: derive_seed(seed, "split", purpose, name) / 2**63 for name in names}
-    order = sorted(names, key=lambda name: (numbers[name], name))
-    count = sum(number < fraction for number in numbers.values())
-    chosen = set(order[: min(max(count, least), len(names) - least)])
-    return np.array([unit in chosen for unit in units], dtype=bool)
+def _what(groups: Texts | None, what: str) -> str:
+    return what if groups is None else f"{what} that share no group"
 
 
-def _units(labels: _Texts, groups: _Texts | None) -> _Texts:
-    """Join classes that share a group; a unit is named after its first class."""
-    if groups is None:
-        return labels
-    parent: dict[Any, Any] = {}
-
-    def find(node: Any) -> Any:
-        while parent.setdefault(node, node) != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for label, group in zip(labels, groups, strict=True):
-        # A class sorts before a group, so the root is always the first class.
-        first, second = sorted((find((0, label)), find((1, group))))
-        parent[second] = first
-    return np.array([find((0, label))[1] for label in labels], dtype=object)
-
-
-def _groups(frame: pd.DataFrame, column: str) -> _Texts:
+def _groups(frame: pd.DataFrame, column: str) -> Texts:
     """Return group names; a picture without a group is a group of its own."""
     values = frame[column].fillna("").astype(str)
     return np.array([value or f"\x00{path}" for value, path in zip(values, frame["path"], strict=True)], dtype=object)

@@ -146,7 +146,7 @@ def _paths(values: pd.Series[Any]) -> list[str]:
                 f"The path {path!r} in row {row} is relative. Read the table with load_table, which knows its root."
             )
         paths.append(path)
-    _check_utf8(paths, "path")
+    check_unicode(paths, "path")
     return paths
 
 
@@ -154,8 +154,9 @@ def _labels(values: pd.Series[Any], *, labelled: bool) -> list[str]:
     labels = []
     for row, value in enumerate(values):
         text = "" if _is_absent(value) else value
-        labels.append("" if text == "" and not labelled else label_text(text, row))
-    _check_utf8(labels, "label")
+        blank = isinstance(text, str) and not text
+        labels.append("" if blank and not labelled else label_text(text, row))
+    check_unicode(labels, "label")
     _refuse_joined(labels)
     return labels
 
@@ -187,7 +188,7 @@ def _optional(frame: pd.DataFrame, name: str) -> list[str]:
     for row, value in enumerate(frame[name]):
         absent = _is_absent(value) or (isinstance(value, str) and not value.strip())
         texts.append("" if absent else label_text(value, row, name))
-    _check_utf8(texts, name)
+    check_unicode(texts, name)
     return texts
 
 
@@ -204,7 +205,8 @@ def _splits(values: list[str]) -> list[str]:
     return splits
 
 
-def _check_utf8(values: list[str], what: str) -> None:
+def check_unicode(values: Sequence[str], what: str) -> None:
+    """Raise when a text came from a file name that is not Unicode; pandas and Parquet cannot hold it."""
     for row, value in enumerate(values):
         if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
             raise DataError(f"The {what} {value!r} in row {row} is not valid Unicode. Rename the file or folder.")

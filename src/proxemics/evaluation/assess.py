@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from proxemics.core.config import EvaluationConfig
 from proxemics.core.errors import EvaluationError, did_you_mean
-from proxemics.evaluation.metrics import EvaluationResult, evaluate_embeddings
+from proxemics.evaluation import EvaluationResult, evaluate_embeddings
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from torch import Tensor
 from proxemics.evaluation.inputs import row_chunks
 from proxemics.evaluation.neighbours import NearestList
 from proxemics.evaluation.positives import Forbidden, Positives
-from proxemics.evaluation.scan import Slots, _lower_bound
+from proxemics.evaluation.scan import Slots, lower_bound
 from proxemics.evaluation.space import Space
 
 _ROWS, _COLS = 256, 2048
@@ -113,5 +113,5 @@ def _fill(tile: Tensor, queries: Tensor, column: int, positives: Positives, slot
     if len(row):
         start = positives.start[queries][row]
         bottom, top = start + low[row, col], start + last[row, col]
-        middle = _lower_bound(positives.index, col + column, bottom, top)
+        middle = lower_bound(positives.index, col + column, bottom, top)
         slots.move(queries[row], bottom, middle, top)

@@ -71,6 +71,7 @@ def extract_embeddings(
                 if progress is not None:
                     progress(len(unit))
     finally:
+        loader.close()
         embedder.train(was_training)
     return result
 

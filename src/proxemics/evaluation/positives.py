@@ -11,7 +11,7 @@ from torch import Tensor
 from proxemics.evaluation.inputs import row_chunks
 from proxemics.evaluation.space import Space
 
-_ENTRIES = 2**21  # float64 numbers gathered at a time
+_ENTRIES = 2**18  # float64 numbers gathered at a time
 
 
 @dataclass(frozen=True)

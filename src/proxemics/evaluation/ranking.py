@@ -149,11 +149,11 @@ class _Task:
         if scan is None:  # too much was too close for bfloat16
             scan = self._scan("float32", None)
         assert scan is not None
+        scan.row_before = scan.surely_before.clone()
         open_ = scan.undecided(self.request.ks)
-        if precision == "bfloat16" and len(open_):
+        if len(open_):
             self._recount(scan, open_)
-            open_ = scan.undecided(self.request.ks)
-        again = torch.cat([torch.nonzero(scan.state == HARD).flatten(), open_]).sort().values
+        again = torch.nonzero(scan.state == HARD).flatten()
         if len(again):
             scan.nearest.forget(again)
             rank_exactly(
@@ -185,6 +185,7 @@ class _Task:
             limit=max(self.request.ks, default=1),
             nearest=NearestList(queries, k, floor),
         )
+        # Half the gallery matters to such a query: nothing is gained by screening.
         scan.state[self.horizon > (0 if precision == "float64" else gallery // 8)] = HARD
         tiles = _Tiles(self, scan, screen)
         for fresh in tiles.mirrored() if self.mirrored else tiles.plain():
@@ -197,18 +198,16 @@ class _Task:
         return scan
 
     def _recount(self, scan: Scan, queries: Tensor) -> None:
-        """Count again in float32 for the queries that bfloat16 leaves open."""
-        screen = Float32Screen(self.space)
+        """Count again for the queries that the screen leaves open, now exactly."""
+        screen = scan.screen if isinstance(scan.screen, Float32Screen) else Float32Screen(self.space)
         scan.restart(queries)
         for part in row_chunks(len(queries), 1024):
             some = queries[part]
             for columns in row_chunks(self.space.gallery.raw.shape[0], 2048):
-                shape = padded(len(some)), padded(columns.stop - columns.start)
-                tile = torch.full(shape, screen.lowest, dtype=screen.dtype, device=queries.device)
-                view = tile[: len(some), : columns.stop - columns.start]
-                screen.tile(some + self.first, columns, view)
-                self.hide(view, screen.lowest, some, columns)
-                scan.recount(screen, tile, torch.empty_like(tile), some)
+                tile = torch.empty(len(some), columns.stop - columns.start, dtype=screen.dtype, device=queries.device)
+                screen.tile(some + self.first, columns, tile)
+                self.hide(tile, screen.lowest, some, columns)
+                scan.recount(screen, tile, some, columns.start)
 
     def hide(self, tile: Tensor, lowest: float, queries: Tensor, columns: slice) -> None:
         hide(
@@ -272,14 +271,15 @@ def _summarise(scan: Scan, rescored: int) -> Ranks:
     own = torch.arange(len(owner), device=start.device) - start[owner] + 1
     places, first = [], []
     found = torch.nonzero(positives.counts > 0).flatten()
-    for counts in scan.slots.readings():
+    readings = scan.slots.readings()
+    for counts, before in zip(readings, (scan.row_before, scan.surely_before, scan.maybe_before), strict=True):
         total = torch.zeros(len(counts) + 1, dtype=torch.int64, device=start.device)
         torch.cumsum(counts, 0, out=total[1:])
         place = total[1:] - total[start[owner]] + own
         top = torch.full_like(start[1:], 2**62)
         top[found] = place[start[found]]
-        places.append(place)
-        first.append(torch.where(scan.state == COUNTING, scan.surely_before + 1, top))
+        places.append(torch.where(scan.state[owner] == COUNTING, 2**62, place))  # slots were left half filled
+        first.append(torch.where(scan.state == COUNTING, before + 1, top))
     return Ranks(
         start,
         positives.index,

@@ -27,6 +27,7 @@ from proxemics.evaluation.tiles import count_above, extract_above, nth_largest, 
 
 ALIVE, COUNTING, LONE, HARD = 0, 1, 2, 3
 _UNKNOWN = 2**40
+_CLOSE = 256  # undecided items a query and tile beyond which float64 throughout is cheaper
 
 
 class Slots:
@@ -61,7 +62,7 @@ class Slots:
         if len(tied):
             row, item = rows[tied], items[tied]
             low, high = start[row] + first[tied], start[row] + last[tied]
-            middle = _lower_bound(self.positives.index, item, low, high)
+            middle = lower_bound(self.positives.index, item, low, high)
             self.move(row, low, middle, high)
 
     def add(self, rows: Tensor, slots: Tensor, first: Tensor) -> None:
@@ -112,7 +113,7 @@ class Slots:
             low, high = torch.where(ahead, middle + 1, low), torch.where(open_ & ~ahead, middle, high)
 
 
-def _lower_bound(values: Tensor, wanted: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def lower_bound(values: Tensor, wanted: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """First place in each sorted run values[low:high] whose value is not below ``wanted``."""
     low, high = low.clone(), high.clone()
     while True:
@@ -169,6 +170,7 @@ class Scan:
         self._maybe, known = screen.reach(self._best - self._eps)
         self.surely_before = torch.zeros_like(counts)
         self.maybe_before = torch.where(known, 0, _UNKNOWN)
+        self.row_before = torch.zeros_like(counts)  # ties broken by gallery row; filled by recount
         self._refresh(slice(0, len(counts)))
 
     def absorb(self, tile: Tensor, scratch: Tensor, *, rows: slice, column: int, axis: int, fresh: bool) -> None:
@@ -186,7 +188,7 @@ class Scan:
         self._count(tile, scratch, rows, axis)
         limits, known = self._limits(rows, self._threshold(rows))
         runs = (peaks > limits[:, None]).sum(dim=1)[: len(known)]
-        heavy = torch.nonzero(runs > (0 if fresh else self.horizon[rows] + 16)).flatten()
+        heavy = torch.nonzero((runs > (0 if fresh else self.horizon[rows] + 16)) | ~known).flatten()
         if len(heavy):
             floor = self._floor(tile, rows, heavy, axis)
             limits, known = self._limits(rows, torch.maximum(self._threshold(rows), floor))
@@ -199,28 +201,39 @@ class Scan:
             self._take(rows.start + query, column + item, code, rows)
             self._refresh(rows)
 
-    def recount(self, screen: Screen, tile: Tensor, scratch: Tensor, queries: Tensor) -> None:
-        """Add the counts of one tile of a finer screen for some counting queries; see :meth:`restart`.
+    def recount(self, screen: Screen, tile: Tensor, queries: Tensor, column: int) -> None:
+        """Count one tile of a fine screen for some counting queries, exactly; see :meth:`restart`.
 
         Args:
             screen: made the tile.
-            tile: codes (padded n, c) as for :meth:`absorb`.
-            scratch: as for :meth:`absorb`.
+            tile: (n, c) codes with everything but foreign items at the lowest code.
             queries: (n,) int64 queries of the rows.
+            column: gallery row of the tile's first item.
         """
-        eps = screen.eps[queries + self.first]
-        for limits, total in (
-            (screen.beyond(self._best[queries] + eps), self.surely_before),
-            (screen.reach(self._best[queries] - eps)[0], self.maybe_before),
+        best, eps = self._best[queries], screen.eps[queries + self.first]
+        above = tile > screen.beyond(best + eps)[:, None]
+        close = (tile > screen.reach(best - eps)[0][:, None]) & ~above
+        count = above.sum(dim=1)
+        swamped = close.sum(dim=1) > _CLOSE
+        self.state[queries[swamped]] = HARD
+        close &= ~swamped[:, None]
+        row, col = torch.nonzero(close, as_tuple=True)
+        score = self.space.pairs(queries[row] + self.first, col + column) - best[row]
+        first = self.positives.index[self.positives.start[queries[row]]]
+        tied = score.abs() <= self.space.tie
+        ahead = score > self.space.tie
+        for total, close_before in (
+            (self.surely_before, ahead),
+            (self.maybe_before, ahead | tied),
+            (self.row_before, ahead | (tied & (col + column < first))),
         ):
-            padding = torch.full((tile.shape[0],), screen.lowest, dtype=tile.dtype, device=tile.device)
-            padding[: len(queries)] = limits
-            total[queries] += count_above(tile, padding, 1, scratch)[: len(queries)]
+            total[queries] += count
+            total.index_add_(0, queries[row], close_before.long())
 
     def restart(self, queries: Tensor) -> None:
         """Set the counts of some counting queries to 0."""
-        self.surely_before[queries] = 0
-        self.maybe_before[queries] = 0
+        for total in (self.surely_before, self.maybe_before, self.row_before):
+            total[queries] = 0
 
     def undecided(self, ks: tuple[int, ...]) -> Tensor:
         """Queries (n,) whose Recall at some k the counts leave open."""
@@ -278,21 +291,29 @@ class Scan:
         return floor
 
     def _take(self, query: Tensor, item: Tensor, code: Tensor, rows: slice) -> None:
-        """Put extracted items in slots and lists; score exactly what the screen cannot decide."""
+        """Put extracted items in slots and lists; score again what the screen cannot decide."""
         value = self.screen.values(code)
         error = self._eps[query] + self.screen.slack(value)
-        slot, decided = self._find_slot(query, value, error, rows)
         alive = self.state[query] == ALIVE
-        near = value + error >= self.nearest.bound(rows)[query - rows.start]
-        sure = alive & decided
-        self.slots.add(query[sure], slot[sure], slot[sure])
-        again = torch.nonzero((alive & ~decided) | near).flatten()
-        query, item = query[again], item[again]
-        self.rescored += len(query)
+        bound = self.nearest.bound(rows)[query - rows.start]
+        rough = self.space.rough + self.space.tie
+        for single in (False, True) if rough < self.screen.coarse else (False,):
+            if single:
+                value, error = self.space.pairs(query + self.first, item, torch.float32), torch.full_like(error, rough)
+            slot, decided = self._find_slot(query, value, error, rows)
+            decided &= alive
+            self.slots.add(query[decided], slot[decided], slot[decided])
+            alive &= ~decided
+            near = value + error >= bound
+            again = torch.nonzero(alive | near).flatten()
+            query, item, error, alive, bound = query[again], item[again], error[again], alive[again], bound[again]
+            if len(again) == 0:
+                return
+            self.rescored += len(again)
+        near = near[again]
         score = self.space.pairs(query + self.first, item)
-        near, unsure = near[again], (alive & ~decided)[again]
         self.nearest.offer(query[near], item[near], score[near])
-        self.slots.place(query[unsure], item[unsure], score[unsure], self.space.tie)
+        self.slots.place(query[alive], item[alive], score[alive], self.space.tie)
 
     def _find_slot(self, query: Tensor, value: Tensor, error: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
         """Positives above each value, and whether the error bound leaves no doubt."""
@@ -300,6 +321,7 @@ class Scan:
         if len(score) == 0:
             return torch.zeros_like(query), torch.zeros_like(query, dtype=torch.bool)
         begin, end = int(start[rows.start]), int(start[rows.stop])
+        # Where the bound decides, rounding in the keys (2**-32 at worst) is far below it.
         place = begin + torch.searchsorted(self._key[begin:end], query * 8.0 - value)
         low, high = start[query], start[query + 1]
         place = torch.minimum(torch.maximum(place, low), high)

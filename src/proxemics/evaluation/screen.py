@@ -33,6 +33,7 @@ class Screen(Protocol):
 
     dtype: torch.dtype
     lowest: int | float
+    coarse: float
     eps: Tensor
 
     def tile(self, rows: slice | Tensor, cols: slice, out: Tensor) -> None:
@@ -83,6 +84,7 @@ class Float32Screen:
         offset = 0.0 if space.bias is None else float(space.bias.abs().max())
         bound = (space.dim + 8) * _U32 * 1.01
         self.eps = bound * (space.query.norm * (1 + left) * peak * (1 + right) + offset)
+        self.coarse = bound
         self.eps += ((1 + left) * (1 + right) - 1) * space.query.norm * peak + space.dim * 1e-37 + space.tie
 
     def tile(self, rows: slice | Tensor, cols: slice, out: Tensor) -> None:
@@ -126,6 +128,7 @@ class BFloat16Screen:
         self._left, left = _brain(space.query)
         self._right, right = (self._left, left) if space.gallery is space.query else _brain(space.gallery)
         peak = float(right.max())
+        self.coarse = peak
         length = 1 + 2 * _U16
         self.eps = left * length + (1 + 1e-6) * peak + (space.dim + 8) * _U32 * 1.01 * length**2
         self.eps += space.dim * 1e-37 + space.tie

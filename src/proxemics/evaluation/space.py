@@ -13,7 +13,7 @@ from proxemics.evaluation.inputs import row_chunks
 
 Metric: TypeAlias = Literal["cosine", "euclidean", "dot"]
 METRICS: tuple[Metric, ...] = ("cosine", "euclidean", "dot")
-_PAIRS = 1024
+_PAIRS = 256
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,15 @@ class Side:
     norm: Tensor
     mean: Tensor | None
 
+    @property
+    def rough(self) -> float:
+        """Bound on the error of a product of two such rows in single precision; infinite where it could overflow."""
+        positive = self.scale[self.scale > 0]
+        tame = len(positive) > 0 and 2.0**-40 < float(positive.min()) and float(positive.max()) < 2.0**40
+        if not tame or self.mean is not None or self.raw.dtype != torch.float32:
+            return float("inf")
+        return (self.raw.shape[1] + 8) * 2.0**-24 * 1.01
+
     def rows(self, index: Tensor | slice) -> Tensor:
         """Return scored rows (n, D) in float64."""
         return self._shifted(index) * self.scale[index, None]
@@ -45,19 +54,21 @@ class Side:
 class Space:
     """Scores of queries against a gallery: ``<query row, gallery row> + bias``; a larger score is nearer.
 
-    Scores closer than :attr:`tie` cannot be told apart in float64 and count as equal.
+    Scores closer than ``tie`` cannot be told apart in float64 and count as equal.
 
     Attributes:
         query: the queries.
         gallery: the gallery; the same object as ``query`` when a set is searched for itself.
         bias: (G,) float64 added to each column, or None.
         metric: what the score stands for.
+        tie: largest difference of two scores that float64 rounding alone can cause.
     """
 
     query: Side
     gallery: Side
     bias: Tensor | None
     metric: Metric
+    tie: float
 
     @property
     def same(self) -> bool:
@@ -69,24 +80,40 @@ class Space:
         """Embedding dimension D."""
         return self.query.raw.shape[1]
 
-    @property
-    def tie(self) -> float:
-        """Largest difference of two float64 scores that rounding alone can cause (scores are at most 1.5)."""
-        return (6 * self.dim + 64) * 2.0**-53
-
-    def pairs(self, rows: Tensor, cols: Tensor) -> Tensor:
-        """Return the float64 scores of n pairs.
+    def pairs(self, rows: Tensor, cols: Tensor, precision: torch.dtype = torch.float64) -> Tensor:
+        """Return the scores of n pairs.
 
         Args:
             rows: (n,) int64 query rows.
             cols: (n,) int64 gallery rows.
+            precision: ``torch.float32`` multiplies and sums in single precision, with an error below :attr:`rough`.
+
+        Returns:
+            (n,) float64.
         """
-        scores = torch.empty(len(rows), dtype=torch.float64, device=self.query.raw.device)
+        shape, device = (min(_PAIRS, len(rows)), self.dim), rows.device
+        sides = []
+        for side in (self.query, self.gallery):
+            # Buffers that stay in cache: fresh temporaries cost more than the arithmetic.
+            wide = torch.empty(shape, dtype=precision, device=device)
+            sides.append((side, wide, wide if side.raw.dtype == precision else wide.new_empty(shape, dtype=side.raw.dtype)))
+        scores = torch.empty(len(rows), dtype=torch.float64, device=device)
         for part in row_chunks(len(rows), _PAIRS):
-            left = self.query._shifted(rows[part])
-            scores[part] = left.mul_(self.gallery._shifted(cols[part])).sum(dim=1)
+            count = part.stop - part.start
+            for (side, wide, raw), index in zip(sides, (rows[part], cols[part]), strict=True):
+                torch.index_select(side.raw, 0, index, out=raw[:count])
+                if wide is not raw:
+                    wide[:count].copy_(raw[:count])
+                if side.mean is not None:
+                    wide[:count] -= side.mean
+            scores[part] = sides[0][1][:count].mul_(sides[1][1][:count]).sum(dim=1)
         scores *= self.query.scale[rows] * self.gallery.scale[cols]
         return scores if self.bias is None else scores + self.bias[cols]
+
+    @property
+    def rough(self) -> float:
+        """Bound on the error of single-precision :meth:`pairs`; infinite where they are not to be used."""
+        return max(self.query.rough, self.gallery.rough)
 
     def tile(self, rows: Tensor | slice, cols: slice) -> Tensor:
         """Return the float64 scores (rows, cols) of a block."""
@@ -131,7 +158,7 @@ def make_space(query: Tensor, gallery: Tensor | None, metric: str = "cosine") ->
         )
     if metric == "cosine":
         side = _unit_side(query)
-        return Space(side, side if gallery is None else _unit_side(gallery), None, "cosine")
+        return Space(side, side if gallery is None else _unit_side(gallery), None, "cosine", _tie(query.shape[1]))
     if metric == "dot":
         return _dot_space(query, gallery)
     return _euclidean_space(query, gallery)
@@ -160,7 +187,7 @@ def _dot_space(query: Tensor, gallery: Tensor | None) -> Space:
     left = _unit_side(query)  # the length of a query does not change its ranking
     length = norms(query if gallery is None else gallery)
     unit = 1 / max(float(length.max()), 1e-300)
-    return Space(left, _scaled_side(query if gallery is None else gallery, length, unit, None), None, "dot")
+    return Space(left, _scaled_side(query if gallery is None else gallery, length, unit, None), None, "dot", _tie(query.shape[1]))
 
 
 def _euclidean_space(query: Tensor, gallery: Tensor | None) -> Space:
@@ -171,7 +198,15 @@ def _euclidean_space(query: Tensor, gallery: Tensor | None) -> Space:
         total += target[part].sum(dim=0, dtype=torch.float64)
     mean = total / target.shape[0]
     left, right = norms(query, mean), norms(target, mean)
-    unit = 1 / max(float(left.max()), float(right.max()), 1e-300)
+    peak = max(float(left.max()), float(right.max()))
+    unit = 1 / peak if peak > 0 else 1.0
     target_side = _scaled_side(target, right, unit, mean)
     query_side = target_side if gallery is None else _scaled_side(query, left, unit, mean)
-    return Space(query_side, target_side, -0.5 * target_side.norm**2, "euclidean")
+    # Taking the mean away costs as many digits as the mean is longer than what is left.
+    lost = unit * (peak + float(torch.linalg.vector_norm(mean)))
+    return Space(query_side, target_side, -0.5 * target_side.norm**2, "euclidean", _tie(query.shape[1], lost))
+
+
+def _tie(dim: int, lost: float = 1.0) -> float:
+    """Bound on the difference of two float64 scores of at most 1.5 that are equal in real arithmetic."""
+    return (6 * dim + 64 + 8 * lost) * 2.0**-53

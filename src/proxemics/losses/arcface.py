@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from proxemics.losses.base import ProxyLoss, uniform_proxies
-from proxemics.losses.checks import check_batch, check_number, check_proxies
+from proxemics.losses.checks import check_inputs, check_number
 from proxemics.losses.fused import cosine_loss
 from proxemics.losses.softmax import SoftmaxKernel
 
@@ -61,8 +61,7 @@ def arcface(
         0.347686
     """
     _check_options(margin_rad, scale)
-    check_proxies(proxies, embeddings.device)
-    labels = check_batch(embeddings, labels, num_classes=proxies.shape[0], dim=proxies.shape[1])
+    labels = check_inputs(embeddings, labels, proxies)
     return cosine_loss(embeddings, labels, proxies, SoftmaxKernel(scale, AngularMargin(margin_rad)))
 
 

@@ -130,7 +130,7 @@ def uniform_proxies(*shape: int, generator: torch.Generator | None) -> nn.Parame
     """Draw proxies from U(-1/√M, 1/√M), M the last axis.
 
     Example:
-        >>> float(uniform_proxies(3, 4, generator=None).abs().max()) <= 0.5
+        >>> float(uniform_proxies(3, 4, generator=None).detach().abs().max()) <= 0.5
         True
     """
     bound = 1 / math.sqrt(shape[-1])

@@ -121,17 +121,31 @@ def check_batch(
     return check_labels(labels, embeddings.shape[0], num_classes, embeddings.device)
 
 
-def check_proxies(proxies: Tensor, device: torch.device, *, ndim: int = 2) -> None:
-    """Refuse proxies of the wrong rank or on another device than the embeddings.
+def check_inputs(embeddings: Tensor, labels: Tensor, proxies: Tensor, *, ndim: int = 2) -> Tensor:
+    """Check a batch together with the proxies it is compared to; return the labels as (B,) int64.
 
     Args:
-        proxies: (C, M), or (C, K, M) when ``ndim`` is 3.
-        device: device of the embeddings.
+        embeddings: (B, M) floating.
+        labels: (B,) of any integer dtype.
+        proxies: (C, M), or (C, K, M) when ``ndim`` is 3; floating, on the device of the embeddings.
         ndim: 2 or 3.
 
+    Returns:
+        (B,) int64 on the device of the embeddings.
+
     Raises:
-        LossError: wrong rank, not floating, no class, or another device.
+        LossError: see :func:`check_batch`, or proxies of another rank or dtype, without a class, or on another device.
+
+    Example:
+        >>> check_inputs(torch.zeros(2, 3), torch.tensor([1, 0]), torch.zeros(2, 3))
+        tensor([1, 0])
     """
+    check_embeddings(embeddings, proxies.shape[-1] if isinstance(proxies, Tensor) and proxies.ndim else None)
+    _check_proxies(proxies, embeddings.device, ndim)
+    return check_labels(labels, embeddings.shape[0], proxies.shape[0], embeddings.device)
+
+
+def _check_proxies(proxies: Tensor, device: torch.device, ndim: int) -> None:
     shape = "(C, M)" if ndim == 2 else "(C, K, M)"
     if not isinstance(proxies, Tensor) or not proxies.is_floating_point() or proxies.ndim != ndim or not len(proxies):
         given = f"{proxies.dtype} {tuple(proxies.shape)}" if isinstance(proxies, Tensor) else type(proxies).__name__

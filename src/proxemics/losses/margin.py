@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from proxemics.core.errors import LossError
 from proxemics.losses.base import MetricLoss
-from proxemics.losses.checks import check_batch, check_number, check_proxies
+from proxemics.losses.checks import check_batch, check_number
 from proxemics.losses.draws import Draws
-from proxemics.losses.fused import compute_dtype, empty_loss, unit_rows
+from proxemics.losses.fused import carry_nan, compute_dtype, empty_loss, unit_rows
 
 Triplets = tuple[Tensor, Tensor, Tensor]
 """Anchors, positives and negatives as row numbers, each (T,) int64."""
@@ -70,18 +70,36 @@ def distance_weighted_triplets(
         >>> distance_weighted_triplets(z, y, upper=1.5)
         (tensor([0, 1]), tensor([1, 0]), tensor([2, 2]))
     """
+    same = labels[:, None] == labels
+    pairs = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    anchors, positives = (pairs & (~same).any(1, keepdim=True)).nonzero(as_tuple=True)
+    if not len(anchors):
+        return anchors, positives, anchors
+    weights = sampling_weights(embeddings, same, cutoff, upper)
+    return anchors, positives, _draw(weights, anchors, generator)
+
+
+@torch.no_grad()
+def sampling_weights(embeddings: Tensor, same: Tensor, cutoff: float, upper: float) -> Tensor:
+    """Return how likely each row is as a negative of each anchor, up to a factor a row.
+
+    Args:
+        embeddings: (B, M) floating, B >= 1.
+        same: (B, B) bool, whether two rows share a label; those get weight 0.
+        cutoff: lower clip of the distances.
+        upper: no weight beyond; a row without any weight gets equal weights on all other labels.
+
+    Returns:
+        (B, B) in [0, 1].
+    """
     with torch.autocast(embeddings.device.type, enabled=False):
         units = unit_rows(embeddings.to(compute_dtype(embeddings)))
-        same = labels[:, None] == labels
         distances = (2 - 2 * (units @ units.t())).clamp_min_(0).sqrt_()
         logits = log_weights(distances.clamp_min(cutoff), units.shape[1])
         logits.masked_fill_(same | (distances > upper), -math.inf)
-        top = logits.amax(1, keepdim=True) if len(units) else logits
-        weights = (logits - top.clamp_min(torch.finfo(logits.dtype).min)).exp_()
-        weights = torch.where(weights.sum(1, keepdim=True) > 0, weights, (~same).to(weights.dtype))
-        pairs = same & ~torch.eye(len(units), dtype=torch.bool, device=units.device)
-        anchors, positives = (pairs & (~same).any(1, keepdim=True)).nonzero(as_tuple=True)
-        return anchors, positives, _draw(weights, anchors, generator)
+        top = logits.amax(1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
+        weights = (logits - top).exp_()
+        return torch.where(weights.sum(1, keepdim=True) > 0, weights, (~same).to(weights.dtype))
 
 
 def _draw(weights: Tensor, rows: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -89,7 +107,7 @@ def _draw(weights: Tensor, rows: Tensor, generator: torch.Generator | None) -> T
     sums = weights.double().cumsum(1)
     chance = torch.rand(len(rows), dtype=torch.float64, generator=generator).to(weights.device)
     # 1 - chance lies in (0, 1], so the first column whose running sum reaches it has a weight above 0
-    target = (1 - chance) * sums[rows, -1] if len(rows) else chance
+    target = (1 - chance) * sums[rows, -1]
     return torch.searchsorted(sums[rows], target[:, None])[:, 0]
 
 
@@ -137,7 +155,6 @@ def margin_loss(
         0.4142
     """
     _Options(margin, nu, 0.5, 1.4)
-    check_proxies(beta[:, None], embeddings.device)
     labels = check_batch(embeddings, labels, num_classes=len(beta))
     dtype = compute_dtype(embeddings, beta)
     with torch.autocast(embeddings.device.type, enabled=False):
@@ -150,7 +167,7 @@ def margin_loss(
         boundary = beta[labels[anchors]]
         pull, push = (near - boundary + margin).relu(), (boundary - far + margin).relu()
         active = ((pull > 0).sum() + (push > 0).sum()).clamp_min(1)
-        return (pull.sum() + push.sum() + nu * boundary.sum()) / active
+        return (pull.sum() + push.sum() + nu * boundary.sum()) / active + carry_nan(units)
 
 
 def _distance(first: Tensor, second: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from proxemics.losses.base import MetricLoss
 from proxemics.losses.checks import check_batch, check_embeddings, check_number
-from proxemics.losses.fused import compute_dtype, unit_rows
+from proxemics.losses.fused import carry_nan, compute_dtype, unit_rows
 
 
 def _check_options(alpha: float, beta: float, lam: float, eps: float) -> None:
@@ -86,7 +86,7 @@ def multi_similarity(
             negative &= gram.detach() + eps > furthest
         pull = _log_one_plus(-alpha * (gram - lam), positive) / alpha
         push = _log_one_plus(beta * (gram - lam), negative) / beta
-        return (pull + push).mean()
+        return (pull + push).mean() + carry_nan(units)
 
 
 class MultiSimilarity(MetricLoss):

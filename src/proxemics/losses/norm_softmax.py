@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from proxemics.losses.base import ProxyLoss, uniform_proxies
-from proxemics.losses.checks import check_batch, check_number, check_proxies
+from proxemics.losses.checks import check_inputs, check_number
 from proxemics.losses.fused import cosine_loss
 from proxemics.losses.softmax import SoftmaxKernel
 
@@ -37,8 +37,7 @@ def norm_softmax(embeddings: Tensor, labels: Tensor, *, proxies: Tensor, sigma: 
         0.313262
     """
     check_number("sigma", sigma, low=0, open_low=True)
-    check_proxies(proxies, embeddings.device)
-    labels = check_batch(embeddings, labels, num_classes=proxies.shape[0], dim=proxies.shape[1])
+    labels = check_inputs(embeddings, labels, proxies)
     return cosine_loss(embeddings, labels, proxies, SoftmaxKernel(1 / sigma))
 
 

@@ -2,10 +2,10 @@
 
 g = {S_i,y_i}, m = {S_ic : c ≠ y_i}, means μ, variances v:  d' = |μ_g - μ_m| / √((v_g + v_m)/2)
 L = -log(max(μ_g - μ_m, ε)) + ½ log(max(v_g + v_m, ε))          (= -log d' up to a constant)
-Formula from the authors' readme; the temperature 1/T on S is our reading (it cancels in d'), default 1; ε is a
-floor of the variance rather than an addend (our reading: L is then -log d' exactly); population variance (our reading)
-because batches are small; ε = 1e-6. Means and variances are over the batch as a set, so gradient
-accumulation is not the bigger batch. Proxies start from class means: see :meth:`ProxyLoss.set_class_means`.
+Formula from the authors' readme. Our readings: ε = 1e-6 is a floor of the variance rather than an addend, so that
+L = ½ log 2 - log d' exactly; a temperature T divides S (default 1; it cancels in d'); population variance, because
+batches are small. Means and variances are over the batch as a set, so gradient accumulation is not the bigger batch.
+Proxies start from class means: see :meth:`ProxyLoss.set_class_means`.
 Unchanged by rotating, by rescaling any row, by permuting batch or classes. Computed in float32 or float64.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from proxemics.core.errors import LossError, did_you_mean
 from proxemics.losses.base import ProxyLoss, normal_proxies
-from proxemics.losses.checks import check_batch, check_number, check_proxies
+from proxemics.losses.checks import check_inputs, check_number
 from proxemics.losses.fused import cosine_loss
 
 VARIANCES = ("population", "unbiased")
@@ -41,12 +41,14 @@ class DecidabilityKernel:
             shrink = torch.where(variance > self.eps, 1 / variance, 0) / self.temperature
             own = pull / genuine.numel() + genuine * (shrink / n_g)
             push = -pull / (cosines.numel() - genuine.numel())
-            torch.add(push, impostors.mul_(shrink / n_m), out=cosines)
-            cosines.scatter_(0, labels[None], own)
+            impostors.mul_(shrink / n_m).add_(push).scatter_(0, labels[None], own)
         return value
 
     def _moments(self, cosines: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, tuple[int, int]]:
-        """Return centred genuine (1, B) and impostors (C, B, own entries 0), μ_g - μ_m, v_g + v_m and the divisors."""
+        """Return centred genuine (1, B), impostors (C, B), μ_g - μ_m, v_g + v_m and the divisors.
+
+        The impostors are ``cosines`` itself, centred in place, with 0 at the own classes.
+        """
         classes, batch = cosines.shape
         index = labels[None]
         genuine = cosines.gather(0, index)
@@ -56,7 +58,10 @@ class DecidabilityKernel:
         impostors = cosines.sub_(mean_m).scatter_(0, index, 0)
         centred = genuine - mean_g
         divisors = (max(batch - self.unbiased, 1), max(count - self.unbiased, 1))
-        variance = centred.square().sum() / divisors[0] + torch.linalg.vector_norm(impostors).square() / divisors[1]
+        variance = (
+            centred.square().sum() / divisors[0]
+            + torch.linalg.vector_norm(impostors, dim=1).square().sum() / divisors[1]
+        )
         return centred, impostors, mean_g - mean_m, variance, divisors
 
 
@@ -106,8 +111,7 @@ def pd_loss(
         -0.2674
     """
     _check_options(eps, variance, temperature)
-    check_proxies(proxies, embeddings.device)
-    labels = check_batch(embeddings, labels, num_classes=proxies.shape[0], dim=proxies.shape[1])
+    labels = check_inputs(embeddings, labels, proxies)
     _check_classes(proxies.shape[0])
     return cosine_loss(embeddings, labels, proxies, DecidabilityKernel(eps, variance == "unbiased", temperature))
 
@@ -134,8 +138,7 @@ def decidability(embeddings: Tensor, labels: Tensor, *, proxies: Tensor, varianc
         1.8478
     """
     _check_options(1.0, variance, 1.0)
-    check_proxies(proxies, embeddings.device)
-    labels = check_batch(embeddings, labels, num_classes=proxies.shape[0], dim=proxies.shape[1])
+    labels = check_inputs(embeddings, labels, proxies)
     _check_classes(proxies.shape[0])
     if not len(labels):
         raise LossError("Decidability of an empty batch is not defined. Give at least one embedding.")

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from proxemics.core.errors import LossError, did_you_mean
 from proxemics.losses.base import ProxyLoss, normal_proxies
-from proxemics.losses.checks import check_batch, check_count, check_number, check_proxies
+from proxemics.losses.checks import check_count, check_inputs, check_number
 from proxemics.losses.draws import Draws
 from proxemics.losses.fused import compute_dtype, empty_loss, unit_rows
 
@@ -133,9 +133,8 @@ def potential_field(
         8.0
     """
     _Options(delta, alpha, reduction, max_proxies)
-    check_proxies(proxies, embeddings.device, ndim=3)
+    labels = check_inputs(embeddings, labels, proxies, ndim=3)
     classes, centers, dim = proxies.shape
-    labels = check_batch(embeddings, labels, num_classes=classes, dim=dim)
     dtype = compute_dtype(embeddings, proxies)
     with torch.autocast(embeddings.device.type, enabled=False):
         charges = proxies.reshape(-1, dim)

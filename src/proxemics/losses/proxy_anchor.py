@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from proxemics.losses.base import ProxyLoss, normal_proxies
-from proxemics.losses.checks import check_batch, check_number, check_proxies
+from proxemics.losses.checks import check_inputs, check_number
 from proxemics.losses.fused import cosine_loss
 
 
@@ -81,8 +81,7 @@ def proxy_anchor(
         1.006409
     """
     _check_options(alpha, delta)
-    check_proxies(proxies, embeddings.device)
-    labels = check_batch(embeddings, labels, num_classes=proxies.shape[0], dim=proxies.shape[1])
+    labels = check_inputs(embeddings, labels, proxies)
     return cosine_loss(embeddings, labels, proxies, ProxyAnchorKernel(alpha, delta))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from proxemics.core.errors import LossError
 from proxemics.losses.base import ProxyLoss, normal_proxies
-from proxemics.losses.checks import check_batch, check_number, check_proxies
+from proxemics.losses.checks import check_inputs, check_number
 from proxemics.losses.fused import cosine_loss
 from proxemics.losses.softmax import SoftmaxKernel
 
@@ -73,8 +73,7 @@ def proxy_nca(
         -2.0
     """
     _check_options(scale, proxy_scale, exclude_positive, label_smoothing)
-    check_proxies(proxies, embeddings.device)
-    labels = check_batch(embeddings, labels, num_classes=proxies.shape[0], dim=proxies.shape[1])
+    labels = check_inputs(embeddings, labels, proxies)
     _check_classes(proxies.shape[0], exclude_positive)
     factor = 2 * scale * (scale if proxy_scale is None else proxy_scale)
     kernel = SoftmaxKernel(factor, exclude_own=exclude_positive, smoothing=label_smoothing)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from proxemics.losses.base import ProxyLoss, uniform_proxies
-from proxemics.losses.checks import check_batch, check_count, check_number, check_proxies
+from proxemics.losses.checks import check_count, check_inputs, check_number
 from proxemics.losses.cosface import CosineMargin
 from proxemics.losses.fused import blocks, compute_dtype, empty_loss, inverse_norms, project_
 from proxemics.losses.softmax import SoftmaxKernel
@@ -158,8 +158,7 @@ def soft_triple(
         0.313262
     """
     options = _Options(la, gamma, tau, delta)
-    check_proxies(proxies, embeddings.device, ndim=3)
-    labels = check_batch(embeddings, labels, num_classes=proxies.shape[0], dim=proxies.shape[2])
+    labels = check_inputs(embeddings, labels, proxies, ndim=3)
     if not len(labels):
         return empty_loss(embeddings, proxies)
     return _SoftTriple.apply(embeddings, proxies, labels, options)  # type: ignore[no-any-return]

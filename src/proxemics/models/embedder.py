@@ -149,7 +149,7 @@ class Embedder(nn.Module):
         """Embed normalised pictures and keep what methods need.
 
         Args:
-            images: (B, 3, H, W) floating, normalised by ``preprocess``; without rows, the trunk and the hooks do not run.
+            images: (B, 3, H, W) floating, normalised by ``preprocess``; without rows, neither trunk nor hooks run.
             hook: interventions inside the trunk; they may change the number of rows.
 
         Returns:
@@ -159,7 +159,7 @@ class Embedder(nn.Module):
             ModelError: the pictures have another shape or type, a stage is unknown, or a hook returned another shape.
         """
         self._check_images(images)
-        if not len(images):
+        if images.shape[0] == 0:
             return self._encode_nothing(images)
         hooks = [] if hook is None else [hook] if isinstance(hook, StageHook) else list(hook)
         with hooked(self.trunk, self._info, hooks, self._prepare(images)) as changed:

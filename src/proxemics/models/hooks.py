@@ -89,14 +89,14 @@ def _forward_hook(
 ) -> Callable[[nn.Module, Any, Any], Any]:
     def after(module: nn.Module, inputs: Any, output: Any) -> Any:
         runs[index] += 1
-        if isinstance(output, tuple) and output and isinstance(output[0], Tensor):
-            return (_intervene(hook, output[0], stage, info, size), *output[1:])
-        if not isinstance(output, Tensor):
+        first, *rest = output if isinstance(output, tuple) and output else (output,)
+        if not isinstance(first, Tensor) or any(isinstance(other, Tensor) for other in rest):
+            kind = "several tensors" if isinstance(first, Tensor) else f"a {type(output).__name__}"
             raise ModelError(
-                f"Stage {hook.stage!r} of trunk {info.name!r} gives a {type(output).__name__}, not one tensor; "
-                "hooks cannot work there."
+                f"Stage {hook.stage!r} of trunk {info.name!r} gives {kind}, not one tensor; hooks cannot work there."
             )
-        return _intervene(hook, output, stage, info, size)
+        changed = _intervene(hook, first, stage, info, size)
+        return (changed, *rest) if isinstance(output, tuple) else changed
 
     return after
 

@@ -15,7 +15,6 @@ from proxemics.core.errors import ModelError, did_you_mean
 from proxemics.models.stages import Stage, list_stages
 
 DEFAULT_TRUNK = "tf_efficientnet_lite0"
-_BUILD_ERRORS = (AssertionError, TypeError, ValueError, ZeroDivisionError)
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,9 @@ def create_trunk(name: str, *, size: int | None = None, pretrained: bool = False
         options["img_size"] = size
     try:
         trunk = _build(timm, name, pretrained, options)
-    except _BUILD_ERRORS + (() if pretrained else (RuntimeError,)) as error:
+    except (AssertionError, TypeError, ValueError, ZeroDivisionError, RuntimeError) as error:
+        if pretrained and isinstance(error, RuntimeError):
+            raise  # about the weights
         at = "" if size is None else f" at {size} px"
         raise ModelError(f"timm cannot build trunk {name!r}{at}: {error}. Leave size unset or try 224.") from error
     return trunk, _describe(name, trunk, pools=not _strip_head(trunk))

@@ -145,7 +145,13 @@ def _axis_text(value: float, percent: bool) -> str:
     return f"{100 * value:.3g} %" if percent else f"{value:g}"
 
 
-def _line(one: Series, at_x: Callable[[float], float], at_y: Callable[[float], float], shown: Callable[[float], str], x_title: str) -> Line:
+def _line(
+    one: Series,
+    at_x: Callable[[float], float],
+    at_y: Callable[[float], float],
+    shown: Callable[[float], str],
+    x_title: str,
+) -> Line:
     points = [(at_x(x), at_y(y)) for x, y in zip(one.x, one.y, strict=True)]
     path = "M" + " L".join(f"{x:g} {y:g}" for x, y in points)
     few = len(points) <= 40

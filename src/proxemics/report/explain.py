@@ -39,7 +39,10 @@ _EXPLANATIONS: dict[str, Explanation] = {
     ),
     "ami": Explanation("AMI", "Agreement of k-means clusters with the classes, corrected for chance; 0 is chance."),
     "hubness": Explanation(
-        "Hubness", "Skew of how often a picture is among others' nearest; large means a few are near to all.", "down", False
+        "Hubness",
+        "Skew of how often a picture is among others' nearest; large means a few are near to all.",
+        "down",
+        False,
     ),
 }
 _ALIASES = {
@@ -70,11 +73,15 @@ def explain(name: str) -> Explanation:
     if match := _RECALL.fullmatch(name):
         return _recall(int(match[1]))
     if match := _PRECISION.fullmatch(name):
-        return Explanation(f"Precision@{match[1]}", f"Share of the query's class among its {match[1]} nearest pictures.")
+        return Explanation(
+            f"Precision@{match[1]}", f"Share of the query's class among its {match[1]} nearest pictures."
+        )
     return Explanation(name.replace("_", " "), "No explanation is known for this number.", "", False)
 
 
 def _recall(k: int) -> Explanation:
     if k == 1:
         return Explanation("Recall@1", "Share of queries whose nearest other picture shows the same class.")
-    return Explanation(f"Recall@{k}", f"Share of queries with at least one picture of their class among the {k} nearest.")
+    return Explanation(
+        f"Recall@{k}", f"Share of queries with at least one picture of their class among the {k} nearest."
+    )

@@ -81,9 +81,7 @@ def _most_taken_for(frame: pd.DataFrame, column: str) -> dict[object, tuple[str,
     if column != "label" or "nearest_label" not in frame.columns:
         return {}
     wrong = frame[frame["nearest_label"].astype(str) != frame["label"]]
-    counts = wrong.groupby(["label", "nearest_label"], observed=True).size()
-    counts = counts.sort_values(ascending=False, kind="stable")
-    most: dict[object, tuple[str, int]] = {}
-    for (name, other), number in counts.items():
-        most.setdefault(name, (str(other), int(number)))
-    return most
+    counts = wrong.groupby(["label", "nearest_label"], observed=True).size().reset_index(name="number")
+    counts = counts.sort_values("number", ascending=False, kind="stable").drop_duplicates("label")
+    columns = (counts[name].tolist() for name in ("label", "nearest_label", "number"))
+    return {name: (str(other), int(number)) for name, other, number in zip(*columns, strict=True)}

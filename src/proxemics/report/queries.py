@@ -112,21 +112,20 @@ def frequent_mistakes(queries: pd.DataFrame, *, count: int = 8) -> list[Mistake]
     if not {"nearest_label", "nearest_path"} <= set(queries.columns):
         return []
     wrong = queries[queries["nearest_label"] != queries["label"]]
-    sizes = queries.groupby("label", observed=True).size()
+    sizes = queries["label"].value_counts()
     groups = wrong.groupby(["label", "nearest_label"], observed=True, sort=True)
-    pairs = groups.agg(number=("path", "size"), path=("path", "first"), nearest=("nearest_path", "first"))
-    pairs = pairs.sort_values("number", ascending=False, kind="stable").head(count)
+    pairs = groups.agg(number=("path", "size"), path=("path", "first"), nearest=("nearest_path", "first")).reset_index()
+    pairs = pairs[pairs["number"] > 1].sort_values("number", ascending=False, kind="stable").head(count)
     return [
         Mistake(
-            str(label),
-            str(taken),
-            int(row["number"]),
-            float(row["number"] / sizes[label]),
-            str(row["path"]),
-            str(row["nearest"]),
+            label=str(row["label"]),
+            taken_for=str(row["nearest_label"]),
+            count=int(row["number"]),
+            share=float(row["number"] / sizes[row["label"]]),
+            path=str(row["path"]),
+            nearest_path=str(row["nearest"]),
         )
-        for (label, taken), row in pairs.iterrows()
-        if row["number"] > 1
+        for row in _rows(pairs)
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from PIL import Image
@@ -48,9 +48,13 @@ class Thumbnails:
             wanted: (path, side) pairs; repeated ones are made once.
         """
         keys = [key for key in dict.fromkeys(wanted) if key not in self._uris]
-        with ThreadPoolExecutor(self.workers) as pool:
-            for key, data in zip(keys, pool.map(_encode, keys), strict=True):
-                self._keep(key, data)
+        sides: dict[str, list[int]] = {}
+        for path, side in keys:
+            sides.setdefault(path, []).append(side)
+        with ThreadPoolExecutor(self.workers) as pool:  # each file is decoded once for all its sides
+            encoded = dict(zip(sides, pool.map(_encode, sides, sides.values()), strict=True))
+        for path, side in keys:
+            self._keep((path, side), encoded[path].get(side))
 
     def _keep(self, key: Key, data: bytes | None) -> None:
         if data is None:
@@ -67,28 +71,33 @@ class Thumbnails:
         return self._uris.get((path, side))
 
 
-def _encode(key: Key) -> bytes | None:
-    path, side = key
+def _encode(path: str, sides: Sequence[int]) -> dict[int, bytes]:
+    """Return the JPEG of each side, or nothing when the picture cannot be read."""
     try:
-        image = square(read_image(path), side)
+        image = read_image(path)
+        return {side: _jpeg(square(image, side)) for side in sides}
     except (ProxemicsError, OSError, ValueError):
-        return None
+        return {}
+
+
+def _jpeg(image: Image.Image) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=80)
     return buffer.getvalue()
 
 
 def square(image: Image.Image, side: int) -> Image.Image:
-    """Fit a picture into a square without cutting anything off; the rest is light grey.
+    """Fit a picture into a square without cutting anything off or enlarging it; the rest is light grey.
 
     Args:
         image: RGB.
-        side: of the square, pixels.
+        side: of the square at most, pixels.
 
     Example:
         >>> square(Image.new("RGB", (200, 100), "red"), 50).getpixel((25, 2))
         (232, 232, 232)
     """
+    side = min(side, max(image.size))  # the browser enlarges better than we would
     small = image.copy()
     small.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
     if small.size == (side, side):

@@ -17,7 +17,7 @@ class _GatherRows(torch.autograd.Function):
         return torch.cat(shares)
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> Tensor:
         total = gradients[0].contiguous().clone()
         dist.all_reduce(total)
         size = total.shape[0] // dist.get_world_size()
@@ -68,5 +68,5 @@ def gather_rows(rows: Tensor) -> Tensor:
         shares = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
         dist.all_gather(shares, rows.contiguous())
         return torch.cat(shares)
-    joined: Tensor = _GatherRows.apply(rows)  # type: ignore[no-untyped-call]
+    joined: Tensor = _GatherRows.apply(rows)
     return joined

@@ -63,7 +63,7 @@ class RunLog:
             from torch.utils.tensorboard import SummaryWriter
 
             place = str(folder / "tensorboard")
-            self._writer = SummaryWriter(place, purge_step=resume_step)  # type: ignore[no-untyped-call]
+            self._writer = SummaryWriter(place, purge_step=resume_step)
 
     def write(self, record: dict[str, Any]) -> None:
         """Append one record; it must hold ``step``."""

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from proxemics.core.config import Config
 from proxemics.core.errors import TrainingError
 from proxemics.core.seeds import derive_seed, torch_generator
+from proxemics.data.dataset import Batch as LoadedBatch
 from proxemics.data.dataset import ImageDataset
-from proxemics.data.loader import make_loader
+from proxemics.data.loader import ImageLoader, make_loader
 from proxemics.data.sampler import MPerClass, Shuffled
 from proxemics.evaluation.extract import start_method
 from proxemics.methods.base import Batch, Method
@@ -124,11 +124,12 @@ class Trainer:
         finally:
             if log is not None:
                 log.close()
+            loader.close()
             self.reporter.finish("train")
         self._finish()
         return self.progress
 
-    def _train_epoch(self, loader: DataLoader[Any], log: RunLog | None) -> None:
+    def _train_epoch(self, loader: ImageLoader, log: RunLog | None) -> None:
         progress, config = self.progress, self.config
         self.sampler.set_epoch(progress.epoch)
         self.sampler.start(progress.step_in_epoch)
@@ -164,7 +165,7 @@ class Trainer:
             ):
                 self._save()
 
-    def _train_step(self, rows: dict[str, Tensor]) -> dict[str, float]:
+    def _train_step(self, rows: LoadedBatch) -> dict[str, float]:
         """One optimiser step; weights are untouched when the loss is not finite."""
         progress, config = self.progress, self.config
         self._set_rates()
@@ -194,7 +195,7 @@ class Trainer:
             self.average.update(self.embedder)
         return total
 
-    def _parts(self, rows: dict[str, Tensor], parts: int) -> Iterator[Batch]:
+    def _parts(self, rows: LoadedBatch, parts: int) -> Iterator[Batch]:
         device = self.fabric.device
         size = math.ceil(len(rows["label"]) / parts)
         for start in range(0, len(rows["label"]), size):
@@ -320,6 +321,6 @@ class Trainer:
             return None
         return RunLog(self.out, tensorboard=self.config.train.tensorboard, resume_step=resume_step)
 
-    def _loader(self) -> DataLoader[Any]:
+    def _loader(self) -> ImageLoader:
         data = self.config.data
         return make_loader(self.dataset, self.sampler, workers=data.workers, context=start_method(data.worker_start))

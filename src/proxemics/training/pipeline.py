@@ -77,7 +77,7 @@ def fit(
     embedder = build_embedder(config)
     progress, labels = train(config, embedder, table, fabric=fabric, folder=folder, reporter=reporter)
     if fabric.is_global_zero:
-        save_bundle(embedder, folder.bundle, labels=labels)
+        save_bundle(embedder, folder.bundle, labels=labels.names)
     fabric.barrier()
 
     test = rows_of(table, "test")

@@ -12,7 +12,7 @@ from proxemics.core.config import Config
 from proxemics.core.files import atomic_path
 from proxemics.data.table import fingerprint
 from proxemics.evaluation.assess import Assessment
-from proxemics.evaluation.metrics import EvaluationResult
+from proxemics.evaluation import EvaluationResult
 from proxemics.models.embedder import Embedder
 from proxemics.training import facts
 from proxemics.training.loop import Progress

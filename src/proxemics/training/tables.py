@@ -32,7 +32,14 @@ def prepare_table(config: Config) -> pd.DataFrame:
         return load_split(data.split_file)
     if data.source is None:
         raise ConfigError("No pictures given: name a folder of class folders, or a CSV or Parquet table (data.source).")
-    frame = load_table(data.source, root=data.root, where=data.where or None, label=data.label, domain=data.domain)
+    frame = load_table(
+        data.source,
+        root=data.root,
+        where=data.where or None,
+        label=data.label,
+        domain=data.domain,
+        layout=data.layout,
+    )
     return make_split(
         frame,
         how=data.split,

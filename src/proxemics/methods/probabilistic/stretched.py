@@ -1,14 +1,19 @@
 """Logits of stretched cosines in two matrix products, with the backward pass written by hand.
 
-For draws u (N·B, M), class directions μ and stretches K = diag(κ), with g = |Kμ|:
+For draws u (N·B, M), class directions μ = v/|v| and stretches K = diag(κ), with g = |Kμ|:
 
-    g cos(Ku, Kμ) = ⟨u, κ²μ⟩ / √⟨u², κ²⟩         two products of (N·B, M) by (M, C); never an (N, B, C, M) tensor
-    log ρ = b + g cos(Ku, Kμ),   b = log C(g) + log D
+    s = g cos(Ku, Kμ) = ⟨u, κ²μ⟩ / √⟨u², κ²⟩      two products of (N·B, M) by (M, C); never an (N, B, C, M) tensor
+    log ρ = b + s,   b = log C(g) + log D
     logits = LME_n(log ρ / t)  (inner)   or   LME_n(log ρ) / t  (outer)
 
 Classes are visited in blocks that stay in the cache, so that everything between the products is cheap, and the tables are kept
-class by class. Backward takes the four products it must: with gn = ∂/∂num and gd = ∂/∂den², dU = gn·κ²μ + 2u∘(gd·κ²),
-and gnᵀu, gdᵀu² for the classes.
+class by class. Backward takes the four products it must. With f the flow into log ρ, r = 1/|Ku| the inverse length of a
+stretched draw and n = f r / |v|, d = f s r²:
+
+    du = n (κ²v) - u ∘ (d κ²),   A = nᵀu,   D = dᵀu²,   T = A + e v,
+    dv = κ²T across v,           dκ = κ (v (A + T) - D) + (Σ f) / κ,
+
+where e carries the derivative of b by g. The flow into b itself needs no table, because the weights of the draws sum to one.
 
 Source: formulas of Kirchhof et al., ECCV 2022; the arrangement is ours.
 """
@@ -26,11 +31,11 @@ from torch.autograd.function import once_differentiable
 
 from proxemics.methods.probabilistic.normalizer import Normalizer, vmf_log_normalizer
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 21
 """Bytes of one table per block and thread."""
 
 TINY = 1e-30
-"""Smallest squared length of a stretched draw that is divided by."""
+"""Smallest squared length that is divided by."""
 
 
 @dataclass(frozen=True)
@@ -82,98 +87,128 @@ class _StretchedLogits(torch.autograd.Function):
         u2 = u.square() if options.stretch_sample else u
         scale = kappa.mean()
         prior, slope, inverse = _class_constants(directions, kappa, scale, options)
-        cosines = u.new_empty(classes, samples, batch)
-        lengths = u.new_empty(classes, samples, batch) if options.stretch_sample else u.new_empty(0)
-        shares = u.new_empty(classes, samples, batch) if samples > 1 else u.new_empty(0)
+        # weights: shares of the draws, times r; pull: s r |v|.
+        weights = u.new_empty(classes, samples, batch)
+        pull = u.new_empty(classes, samples, batch) if options.stretch_sample else u.new_empty(0)
         logits = u.new_empty(classes, batch)
+        expected = u.new_empty(classes, batch) if ctx.needs_input_grad[3] and options.inner else None
         for block in _blocks(classes, len(u), u):
-            k, a = kappa[block], directions[block] * inverse[block, None]
-            a *= k * k if options.stretch_sample else k
-            table = cosines[block]
-            torch.mm(a, u.t(), out=table.view(len(k), -1))
+            k, v, per_length = kappa[block], directions[block], inverse[block, None, None]
+            weight = weights[block]
             if options.stretch_sample:
-                inv = lengths[block]
-                torch.mm(k * k, u2.t(), out=inv.view(len(k), -1))
-                inv.clamp_(min=TINY).rsqrt_()
-                table *= inv
-            density = table + prior[block, None, None]
-            if options.det == "exact":
-                density += dim * torch.log(inv * scale)
-            _log_mean_exp(density, temperature, options.inner, logits[block], shares[block] if samples > 1 else None)
-        ctx.save_for_backward(
-            draws, directions, kappa, temperature, prior, slope, inverse, scale, cosines, lengths, shares, logits
-        )
+                k2, part = k * k, pull[block]
+                torch.mm(v * k2, u.t(), out=part.view(len(k), -1))
+                torch.mm(k2, u2.t(), out=weight.view(len(k), -1))
+                part *= weight.clamp_(min=TINY).rsqrt_()
+                density = part * per_length
+                if options.det == "exact":
+                    part += dim / per_length
+                    density += dim * torch.log(weight * scale)
+                part *= weight
+            else:
+                density = (v * k @ u.t()).view(weight.shape).mul_(per_length)
+                weight.fill_(1)
+            density += prior[block, None, None]
+            mean = None if expected is None else expected[block]
+            _log_mean_exp(density, temperature, options.inner, logits[block], weight, mean)
+        kept = u.new_empty(0) if expected is None else expected
+        ctx.save_for_backward(draws, directions, kappa, temperature, slope, inverse, weights, pull, logits, kept)
         ctx.options = options
         constant = _shared_constant(scale, dim, options)
         ctx.mark_non_differentiable(constant)
-        return logits.t().contiguous(), constant
+        return logits.t(), constant
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        draws, directions, kappa, temperature = ctx.saved_tensors[:4]
-        prior, slope, inverse, scale, cosines, lengths, shares, logits = ctx.saved_tensors[4:]
+        draws, directions, kappa, temperature, slope, inverse, weights, pull, logits, expected = ctx.saved_tensors
         options: StretchOptions = ctx.options
         with torch.autocast(draws.device.type, enabled=False):
-            dim = draws.shape[-1]
-            u = draws.reshape(-1, dim)
-            u2 = u.square() if options.stretch_sample else u
-            upstream = (grad.t() / temperature).contiguous()
-            grad_u, grad_u2 = torch.zeros_like(u), torch.zeros_like(u)
-            grad_directions, grad_kappa = torch.empty_like(directions), torch.empty_like(kappa)
-            grad_t = -(upstream * logits).sum() if not options.inner else temperature.new_zeros(())
+            u = draws.reshape(-1, draws.shape[-1])
+            flow = (grad.t() / temperature).contiguous()
+            grad_t = None
+            if ctx.needs_input_grad[3]:
+                grad_t = -(flow * (expected / temperature if options.inner else logits)).sum()
+            into_prior = flow.sum(1, keepdim=True)
+            into_g = into_prior * (slope * inverse.square())[:, None]
+            flow *= inverse[:, None]
+            out = _Gradients(u, directions, kappa)
             for block in _blocks(len(directions), len(u), u):
-                flow = upstream[block, None] * shares[block] if len(shares) else upstream[block, None].clone()
-                prior_flow = flow.sum((1, 2))
-                table = cosines[block]
-                weighted = flow * table
-                if options.inner and ctx.needs_input_grad[3]:
-                    grad_t = grad_t - weighted.sum() / temperature - (prior_flow @ prior[block]) / temperature
-                    if options.det == "exact":
-                        grad_t = grad_t - dim * (flow * torch.log(lengths[block] * scale)).sum() / temperature
-                k, mu = kappa[block], directions[block] * inverse[block, None]
-                size = len(k)
-                pull = (prior_flow * slope[block])[:, None]
+                k, v = kappa[block], directions[block]
+                along = (flow[block, None] * weights[block]).view(len(k), -1)
                 if options.stretch_sample:
-                    inv = lengths[block]
-                    if options.det == "exact":
-                        weighted.add_(flow, alpha=dim)
-                    flow_num = flow.mul_(inv).view(size, -1)
-                    flow_den = weighted.mul_(inv).mul_(inv).mul_(-0.5).view(size, -1)
-                    k2 = k * k
-                    grad_u.addmm_(flow_num.t(), mu * k2)
-                    grad_u2.addmm_(flow_den.t(), k2)
-                    along = flow_num @ u
-                    inward = (2 * along).addcmul_(pull, mu).mul_(mu).addmm_(flow_den, u2, alpha=2).mul_(k)
-                    turn = along.addcmul_(pull, mu).mul_(k2)
+                    out.add_stretched(block, along, along * pull[block].view(len(k), -1), into_g[block])
                 else:
-                    flow_num = flow.view(size, -1)
-                    grad_u.addmm_(flow_num.t(), mu * k)
-                    stretched = (flow_num @ u).addcmul_(pull, k * mu)
-                    inward, turn = stretched * mu, stretched.mul_(k)
+                    out.add_plain(block, along, into_g[block])
                 if options.det != "none":
-                    inward.addcdiv_(prior_flow[:, None], k)
-                grad_kappa[block] = inward
-                turn.addcmul_(torch.linalg.vecdot(turn, mu)[:, None], mu, value=-1)
-                torch.mul(turn, inverse[block, None], out=grad_directions[block])
-            if options.stretch_sample:
-                grad_u.addcmul_(u, grad_u2, value=2)
-        return grad_u.view(draws.shape), grad_directions, grad_kappa, grad_t, None
+                    out.kappa[block].addcdiv_(into_prior[block], k)
+                # Only the part across the direction turns it.
+                turn = out.directions[block]
+                turn.addcmul_(torch.linalg.vecdot(turn, v).mul_(inverse[block].square())[:, None], v, value=-1)
+            grad_draws = out.draws().view(draws.shape)
+        return grad_draws, out.directions, out.kappa, grad_t, None
+
+
+class _Gradients:
+    """The gradients while they are collected from block to block."""
+
+    def __init__(self, u: Tensor, directions: Tensor, kappa: Tensor) -> None:
+        self.inputs = u, directions, kappa
+        self.u = torch.zeros_like(u)
+        self.u2: Tensor | None = None
+        self.squares = u
+        self.directions = torch.empty_like(directions)
+        self.kappa = torch.empty_like(kappa)
+
+    def add_stretched(self, block: slice, num: Tensor, den: Tensor, into_g: Tensor) -> None:
+        """Take in a block with flows ``num`` and ``den`` (c, N·B): four products."""
+        u, directions, kappa = self.inputs
+        if self.u2 is None:
+            self.squares, self.u2 = u.square(), torch.zeros_like(u)
+        k, v = kappa[block], directions[block]
+        out_k, turn = self.kappa[block], self.directions[block]
+        k2 = k * k
+        self.u2.addmm_(den.t(), k2)
+        torch.mm(num, u, out=out_k)
+        torch.addcmul(out_k, into_g, v, out=turn)
+        out_k.add_(turn).mul_(v).addmm_(den, self.squares, alpha=-1).mul_(k)
+        turn.mul_(k2)
+        self.u.addmm_(num.t(), k2.mul_(v))
+
+    def add_plain(self, block: slice, num: Tensor, into_g: Tensor) -> None:
+        """Take in a block whose draws are not stretched: two products."""
+        u, directions, kappa = self.inputs
+        k, v = kappa[block], directions[block]
+        out_k, turn = self.kappa[block], self.directions[block]
+        stretched = v * k
+        self.u.addmm_(num.t(), stretched)
+        torch.mm(num, u, out=turn)
+        turn.addcmul_(into_g, stretched)
+        torch.mul(turn, v, out=out_k)
+        turn.mul_(k)
+
+    def draws(self) -> Tensor:
+        """The gradient of the draws (N·B, M)."""
+        return self.u if self.u2 is None else self.u.addcmul_(self.inputs[0], self.u2, value=-1)
 
 
 def _class_constants(
     directions: Tensor, kappa: Tensor, scale: Tensor, options: StretchOptions
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return b (C,) without its shared part, (db/dg)/g (C,), and 1/|direction| (C,)."""
-    dim = kappa.shape[1]
-    classes = len(kappa)
-    g2, logs, inverse = (kappa.new_empty(classes) for _ in range(3))
+    classes, dim = kappa.shape
+    g2, logs, inverse = kappa.new_empty(classes), kappa.new_zeros(classes), kappa.new_empty(classes)
     for block in _blocks(classes, dim, kappa):
         v, k = directions[block], kappa[block]
-        inverse[block] = torch.linalg.vector_norm(v, dim=-1).clamp_min_(1e-12).reciprocal_()
-        g2[block] = (v * k).square_().sum(-1) * inverse[block].square()
+        inverse[block] = torch.linalg.vecdot(v, v)
+        stretched = v * k
+        g2[block] = torch.linalg.vecdot(stretched, stretched)
         if options.det != "none":
-            logs[block] = torch.log(k / scale).sum(-1)
+            # Relative to the mean κ, so that the sum keeps its digits.
+            logs[block] = torch.mul(k, 1 / scale, out=stretched).log_().sum(-1)
+    inverse.clamp_(min=TINY)
+    g2 /= inverse
+    inverse.rsqrt_()
     with torch.enable_grad():
         # (C,) numbers, so that float64 costs nothing.
         g = g2.double().clamp_min(TINY).sqrt().requires_grad_()
@@ -182,9 +217,7 @@ def _class_constants(
             values = values - torch.log(g / scale.double()) * (dim if options.det == "mode" else 1)
         (slope,) = torch.autograd.grad(values.sum(), g)
     reference = vmf_log_normalizer(scale.double(), dim, centred=True, normalizer=options.normalizer)
-    prior = values.detach() - reference
-    if options.det != "none":
-        prior += logs.double()
+    prior = values.detach() - reference + logs.double()
     return prior.to(kappa.dtype), (slope / g.detach()).to(kappa.dtype), inverse
 
 
@@ -196,18 +229,22 @@ def _shared_constant(scale: Tensor, dim: int, options: StretchOptions) -> Tensor
     return constant.to(scale.dtype)
 
 
-def _log_mean_exp(density: Tensor, temperature: Tensor, inner: bool, out: Tensor, shares: Tensor | None) -> None:
-    """Write the logits of ``density`` (C, N, B) to ``out`` (C, B), and the weights of the draws to ``shares``."""
+def _log_mean_exp(
+    density: Tensor, temperature: Tensor, inner: bool, out: Tensor, weight: Tensor, expected: Tensor | None
+) -> None:
+    """Overwrite ``density`` (C, N, B); write logits to ``out`` (C, B), mean log-densities to ``expected``, scale ``weight``."""
     if inner:
         density /= temperature
-    if shares is None:
-        out.copy_(density[:, 0])
-    else:
-        top = density.amax(1)
-        torch.sub(density, top[:, None], out=density).exp_()
-        total = density.sum(1)
-        torch.div(density, total[:, None], out=shares)
-        torch.add(top, total.log_().sub_(math.log(density.shape[1])), out=out)
+    top = density.amax(1)
+    density -= top[:, None]
+    if expected is not None:
+        shares = torch.softmax(density, 1)
+        expected.copy_((shares * density).sum(1).add_(top).mul_(temperature))
+    total = density.exp_().sum(1)
+    if density.shape[1] > 1:
+        weight *= density
+        weight /= total[:, None]
+    torch.add(top, total.log_().sub_(math.log(density.shape[1])), out=out)
     if not inner:
         out /= temperature
 

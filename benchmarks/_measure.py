@@ -24,6 +24,9 @@ from pathlib import Path
 from typing import Any
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_STARTED_WITH_ONE = all(os.environ.get(name) == "1" for name in THREADS)
+for _name in THREADS:
+    os.environ.setdefault(_name, "1")
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -57,7 +60,7 @@ def one_thread() -> None:
 
     The libraries read the environment when they are imported, so setting it later would be too late for some.
     """
-    if any(os.environ.get(name) != "1" for name in THREADS):
+    if not _STARTED_WITH_ONE:
         os.environ.update(dict.fromkeys(THREADS, "1"))
         os.execv(sys.executable, [sys.executable, *sys.argv])
 

@@ -21,10 +21,15 @@ RESULT = Path(__file__).parent / "results" / "real_base.json"
 
 SETTINGS = [
     "model.trunk=tf_efficientnet_lite0",
-    "data.size=128",
+    "data.size=112",
     "data.cache=memory",
+    "data.workers=0",
+    "model.freeze_stages=3",
+    "optim.lr=2e-4",
+    "train.epochs=8",
     "train.batch_size=64",
     "train.per_class=4",
+    "train.tensorboard=false",
 ]
 DATASETS: dict[str, list[str]] = {
     "cub200_2010": [],

@@ -1,31 +1,40 @@
 """Image embeddings that hold up on classes and domains never seen in training.
 
-The three verbs of the library are loaded when first used, so that ``import proxemics`` needs torch and NumPy alone:
-``fit`` trains from a configuration, ``evaluate`` measures a model, ``make_config`` builds a configuration.
+The names below are loaded when first used, so that ``import proxemics`` and ``proxemics --help`` are quick and the parts
+that need torch alone do not ask for more: ``fit`` trains from a configuration, ``evaluate`` measures a model,
+``make_config`` and ``load_config`` build a configuration.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from proxemics.__about__ import __version__
-from proxemics.core.config import Config, load_config, make_config
-from proxemics.core.errors import ProxemicsError
 
 if TYPE_CHECKING:
+    from proxemics.core.config import Config, load_config, make_config
+    from proxemics.core.errors import ProxemicsError
     from proxemics.training.evaluate_run import evaluate
     from proxemics.training.pipeline import fit
 
 __all__ = ["Config", "ProxemicsError", "__version__", "evaluate", "fit", "load_config", "make_config"]
 
+_HOMES = {
+    "Config": "proxemics.core.config",
+    "ProxemicsError": "proxemics.core.errors",
+    "evaluate": "proxemics.training.evaluate_run",
+    "fit": "proxemics.training.pipeline",
+    "load_config": "proxemics.core.config",
+    "make_config": "proxemics.core.config",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "fit":
-        from proxemics.training.pipeline import fit
-
-        return fit
-    if name == "evaluate":
-        from proxemics.training.evaluate_run import evaluate
-
-        return evaluate
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'proxemics' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -194,6 +194,9 @@ def test_whole_number_labels_in_parquet_with_gaps_in_other_columns(tmp_path) -> 
     table = load_table(tmp_path / "t.parquet")
     assert table["label"].tolist() == ["3", "1000"]
     assert table["domain"].tolist() == ["a", ""]
+    assert load_table(tmp_path / "t.parquet", where={"label": "3", "domain": "a"})["label"].tolist() == ["3"]
+    with pytest.raises(DataError, match=r"No row has domain = 'b'; values are \(none\), a"):
+        load_table(tmp_path / "t.parquet", where={"domain": "b"})
 
 
 def test_list_cells_in_parquet_are_several_labels(tmp_path) -> None:

@@ -89,3 +89,9 @@ def test_no_limit_is_exact():
     z, y = torch.randn(6, 4, generator=generator), torch.arange(6)
     w = torch.randn(20, 4, 4, generator=generator)
     assert torch.equal(F.potential_field(z, y, proxies=w, max_proxies=0), F.potential_field(z, y, proxies=w))
+
+
+def test_says_when_it_draws():
+    assert PotentialField(50, 8, proxies_per_class=3, max_proxies=30).stochastic
+    assert not PotentialField(50, 8, proxies_per_class=3, max_proxies=0).stochastic
+    assert not PotentialField(50, 8, proxies_per_class=3).stochastic

@@ -42,9 +42,9 @@ def draw(
     Example:
         >>> options = {"purpose": "test", "seed": 0, "what": "classes", "least": 1, "rest": 1}
         >>> draw(np.array(["a", "b", "c", "d"]), 0.5, **options).tolist()
-        [True, False, True, True]
+        [False, False, True, True]
         >>> draw(np.array(["a", "b", "c", "d", "new", "a"]), 0.5, **options).tolist()
-        [True, False, True, True, True, True]
+        [False, False, True, True, False, False]
     """
     names = sorted(set(units))
     if len(names) < least + rest:
@@ -71,8 +71,8 @@ def join_classes(labels: Texts, groups: Texts | None) -> Texts:
         (N,) unit of each row, named after its first class in sorted order.
 
     Example:
-        >>> labels, groups = np.array(["a", "b", "b", "c"]), np.array(["1", "1", "2", "3"])
-        >>> join_classes(labels, groups).tolist()
+        >>> labels = np.array(["a", "b", "b", "c"], dtype=object)
+        >>> join_classes(labels, np.array(["1", "1", "2", "3"], dtype=object)).tolist()
         ['a', 'a', 'a', 'c']
     """
     if groups is None:

@@ -16,7 +16,7 @@ import pandas as pd
 from proxemics.core.errors import DataError, did_you_mean
 from proxemics.data.folders import FolderScan, Layout, folder_table, scan_folder
 from proxemics.data.hub_dataset import hub_table, is_hub_dataset
-from proxemics.data.table import COLUMNS, as_text, check_table, require_columns
+from proxemics.data.table import COLUMNS, as_text, cell_text, check_table, require_columns
 
 Source = Any
 """A path, a pandas frame, or a Hugging Face data set (its type is not imported here)."""
@@ -165,12 +165,12 @@ def _filter(frame: pd.DataFrame, where: Where | None) -> pd.DataFrame:
                 f"The filter names the column {column!r}, but there are {', '.join(names)}."
                 f"{did_you_mean(column, names)}"
             )
-        text = frame[column].astype(str)
+        text = pd.Series([cell_text(value) for value in frame[column]], index=frame.index, dtype="object")
         values = [wanted] if isinstance(wanted, str) else [str(value) for value in wanted]
         have = sorted(set(text))
         for value in values:
             if value not in have:
-                some = ", ".join(have[:8]) + (", ..." if len(have) > 8 else "")
+                some = ", ".join(name or "(none)" for name in have[:8]) + (", ..." if len(have) > 8 else "")
                 raise DataError(f"No row has {column} = {value!r}; values are {some}.{did_you_mean(value, have)}")
         frame = frame[text.isin(values)]
     return frame

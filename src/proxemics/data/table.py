@@ -81,6 +81,18 @@ def as_text(values: Sequence[str]) -> pd.Series[Any]:
     return pd.Series(list(values), dtype="object").astype(str)
 
 
+def cell_text(value: object) -> str:
+    """Return any cell as text: nothing for an absent one, whole numbers without a fraction.
+
+    Example:
+        >>> [cell_text(value) for value in ("a", 3.0, None, float("nan"), 2.5)]
+        ['a', '3', '', '', '2.5']
+    """
+    if _is_absent(value):
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def common_root(frame: pd.DataFrame) -> str:
     """Return the deepest folder that holds every picture of the table.
 

@@ -35,12 +35,18 @@ def hide(
         forbidden: pairs left out.
         first: row in the space of the scan's query 0.
     """
-    counts = positives.counts[queries]
-    owner = torch.arange(len(queries), device=tile.device).repeat_interleave(counts)
-    flat = torch.arange(len(owner), device=tile.device) + (positives.start[queries] - (counts.cumsum(0) - counts))[owner]
-    item = positives.index[flat]
-    inside = (item >= columns.start) & (item < columns.stop)
-    tile[owner[inside], item[inside].long() - columns.start] = lowest
+    begin, end = positives.start[queries], positives.start[queries + 1]
+    if int(queries[-1] - queries[0]) + 1 == len(queries):
+        low, item = int(begin[0]), positives.index[int(begin[0]) : int(end[-1])]
+    else:
+        low, counts = 0, end - begin
+        owner = torch.arange(len(queries), device=tile.device).repeat_interleave(counts)
+        flat = torch.arange(len(owner), device=tile.device) + (begin - (counts.cumsum(0) - counts))[owner]
+        item = positives.index[flat]
+        begin = counts.cumsum(0) - counts
+    inside = torch.nonzero((item >= columns.start) & (item < columns.stop)).flatten()
+    owner = torch.searchsorted(begin - low, inside, right=True) - 1
+    tile[owner, item[inside].long() - columns.start] = lowest
     if forbidden.own:
         own = queries + first
         here = torch.nonzero((own >= columns.start) & (own < columns.stop)).flatten()

@@ -19,6 +19,7 @@ from proxemics.evaluation.space import Space
 from proxemics.evaluation.tiles import padded
 
 _POSITIVES = 2**21  # positives kept at a time: 24 bytes each, and as much again while they are sorted
+NEVER = 2**62  # a place beyond every gallery
 PRECISIONS = ("auto", "bfloat16", "float32", "float64")
 _SCREENS: dict[str, type[BFloat16Screen] | type[Float32Screen]] = {"bfloat16": BFloat16Screen, "float32": Float32Screen}
 
@@ -227,7 +228,7 @@ class _Tiles:
     def __init__(self, task: _Task, scan: Scan, screen: Screen) -> None:
         self._task, self._scan, self._screen = task, scan, screen
         self._queries, self._gallery = len(task.horizon), task.space.gallery.raw.shape[0]
-        self._block = task.request.block or min(max(padded(self._gallery // 12), 256), 2048)
+        self._block = task.request.block or min(max(padded(self._gallery // 6), 256), 2048)
         size = padded(self._block) ** 2
         device = task.horizon.device
         self._buffer = torch.empty(size, dtype=screen.dtype, device=device)
@@ -265,25 +266,30 @@ class _Tiles:
 
 
 def _summarise(scan: Scan, rescored: int) -> Ranks:
-    positives = scan.positives
-    start = positives.start
-    owner = torch.arange(len(start) - 1, device=start.device).repeat_interleave(positives.counts)
+    start = scan.positives.start
+    owner = torch.arange(len(start) - 1, device=start.device).repeat_interleave(scan.positives.counts)
     own = torch.arange(len(owner), device=start.device) - start[owner] + 1
-    places, first = [], []
-    found = torch.nonzero(positives.counts > 0).flatten()
+    counting = scan.state == COUNTING
+    found = torch.nonzero(scan.positives.counts > 0).flatten()
+    places: list[Tensor] = []
+    first: list[Tensor] = []
     readings = scan.slots.readings()
     for counts, before in zip(readings, (scan.row_before, scan.surely_before, scan.maybe_before), strict=True):
-        total = torch.zeros(len(counts) + 1, dtype=torch.int64, device=start.device)
-        torch.cumsum(counts, 0, out=total[1:])
-        place = total[1:] - total[start[owner]] + own
-        top = torch.full_like(start[1:], 2**62)
+        if places and counts is readings[0]:
+            place = places[0]
+        else:
+            total = torch.zeros(len(counts) + 1, dtype=torch.int64, device=start.device)
+            torch.cumsum(counts, 0, out=total[1:])
+            place = total[1:] - total[start[owner]] + own
+            place[counting[owner]] = NEVER  # their slots were left half filled
+        top = torch.full_like(start[1:], NEVER)
         top[found] = place[start[found]]
-        places.append(torch.where(scan.state[owner] == COUNTING, 2**62, place))  # slots were left half filled
-        first.append(torch.where(scan.state == COUNTING, before + 1, top))
+        places.append(place)
+        first.append(torch.where(counting, before + 1, top))
     return Ranks(
         start,
-        positives.index,
-        positives.score,
+        scan.positives.index,
+        scan.positives.score,
         (places[0], places[1], places[2]),
         (first[0], first[1], first[2]),
         scan.nearest.items,

@@ -23,7 +23,7 @@ from proxemics.evaluation.neighbours import NearestList
 from proxemics.evaluation.positives import Positives
 from proxemics.evaluation.screen import Screen
 from proxemics.evaluation.space import Space
-from proxemics.evaluation.tiles import count_above, extract_above, nth_largest, padded, segment_peaks
+from proxemics.evaluation.tiles import count_above, extract_above, group_peaks, nth_largest, padded
 
 ALIVE, COUNTING, LONE, HARD = 0, 1, 2, 3
 _UNKNOWN = 2**40
@@ -184,13 +184,13 @@ class Scan:
             axis: 1 when queries are the rows of the tile, 0 when they are its columns.
             fresh: whether these queries see their first tile, so that their thresholds are still low.
         """
-        peaks = segment_peaks(tile, axis)
+        peaks = group_peaks(tile, axis)
         self._count(tile, scratch, rows, axis)
         limits, known = self._limits(rows, self._threshold(rows))
         runs = (peaks > limits[:, None]).sum(dim=1)[: len(known)]
         heavy = torch.nonzero((runs > (0 if fresh else self.horizon[rows] + 16)) | ~known).flatten()
         if len(heavy):
-            floor = self._floor(tile, rows, heavy, axis)
+            floor = self._floor(tile, peaks, rows, heavy, axis)
             limits, known = self._limits(rows, torch.maximum(self._threshold(rows), floor))
         self.state[rows.start + torch.nonzero(~known).flatten()] = HARD
         most = torch.zeros_like(limits, dtype=torch.int64)
@@ -279,11 +279,15 @@ class Scan:
         out[: len(codes)] = torch.where(known, codes, torch.full_like(codes, never))
         return out, known
 
-    def _floor(self, tile: Tensor, rows: slice, heavy: Tensor, axis: int) -> Tensor:
+    def _floor(self, tile: Tensor, peaks: Tensor, rows: slice, heavy: Tensor, axis: int) -> Tensor:
         """Scores that as many items of this tile reach as the horizon (or the list) has places."""
         alive = self.state[rows][heavy] == ALIVE
         rank = torch.where(alive, self.horizon[rows][heavy], max(self.nearest.k, 1))
-        code = nth_largest(tile, heavy, rank, axis)
+        if int(rank.max()) <= peaks.shape[1] // 2:  # the best of the groups are items too, and fewer
+            code = nth_largest(peaks[heavy], rank)
+        else:
+            part = tile.index_select(1 - axis, heavy)
+            code = nth_largest(part if axis == 1 else part.T, rank)
         value = self.screen.values(code)
         value = torch.where(code >= 0 if code.dtype == torch.int16 else code > -torch.inf, value, -torch.inf)
         floor = torch.full_like(self._eps[rows], -torch.inf)
@@ -313,7 +317,12 @@ class Scan:
         near = near[again]
         score = self.space.pairs(query + self.first, item)
         self.nearest.offer(query[near], item[near], score[near])
-        self.slots.place(query[alive], item[alive], score[alive], self.space.tie)
+        query, item, score = query[alive], item[alive], score[alive]
+        slot, decided = self._find_slot(query, score, torch.full_like(score, 2.0**-30), rows)
+        self.slots.add(query[decided], slot[decided], slot[decided])
+        if not bool(decided.all()):
+            close = ~decided
+            self.slots.place(query[close], item[close], score[close], self.space.tie)
 
     def _find_slot(self, query: Tensor, value: Tensor, error: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
         """Positives above each value, and whether the error bound leaves no doubt."""

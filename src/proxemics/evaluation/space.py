@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import torch
@@ -32,7 +33,7 @@ class Side:
     norm: Tensor
     mean: Tensor | None
 
-    @property
+    @cached_property
     def rough(self) -> float:
         """Bound on the error of a product of two such rows in single precision; infinite where it could overflow."""
         positive = self.scale[self.scale > 0]

@@ -2,7 +2,9 @@
 
 A tile is (rows, cols); ``axis=1`` looks at it from its rows (queries) against its columns (gallery), ``axis=0`` from its
 columns against its rows, which is how one product serves both halves of a symmetric score matrix. Both sizes of the
-buffer are multiples of :data:`SEGMENT`; what lies outside the data holds the lowest code.
+buffer are multiples of :data:`GROUPS`; what lies outside the data holds the lowest code.
+
+Gallery items are looked at in :data:`GROUPS` groups first: a query opens only groups whose largest code passes its limit.
 """
 
 from __future__ import annotations
@@ -10,17 +12,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-SEGMENT = 64
+GROUPS = 64
 
 
 def padded(count: int) -> int:
-    """Round up to a multiple of :data:`SEGMENT`.
+    """Round up to a multiple of :data:`GROUPS`.
 
     Example:
         >>> padded(64), padded(65)
         (64, 128)
     """
-    return -(-count // SEGMENT) * SEGMENT
+    return -(-count // GROUPS) * GROUPS
 
 
 def count_above(tile: Tensor, limits: Tensor, axis: int, scratch: Tensor) -> Tensor:
@@ -43,12 +45,12 @@ def count_above(tile: Tensor, limits: Tensor, axis: int, scratch: Tensor) -> Ten
     return narrow.view(-1, 4).sum(dim=1) if axis == 1 else narrow
 
 
-def segment_peaks(tile: Tensor, axis: int) -> Tensor:
-    """Largest code of every run of :data:`SEGMENT` gallery items, as (queries, runs)."""
+def group_peaks(tile: Tensor, axis: int) -> Tensor:
+    """Largest code of each group, as (queries, GROUPS)."""
     rows, cols = tile.shape
     if axis == 1:
-        return tile.view(rows, cols // SEGMENT, SEGMENT).amax(dim=2)
-    return tile.view(rows // SEGMENT, SEGMENT, cols).amax(dim=1).T
+        return tile.view(rows, cols // GROUPS, GROUPS).amax(dim=1)  # every 64th item: the quick layout to reduce
+    return tile.view(GROUPS, rows // GROUPS, cols).amax(dim=1).T
 
 
 def extract_above(
@@ -58,43 +60,42 @@ def extract_above(
 
     Args:
         tile: (r, c) codes.
-        peaks: from :func:`segment_peaks`.
+        peaks: from :func:`group_peaks`.
         limits: one code a query.
         most: one count a query; a query with more codes above its limit yields none and is reported.
         axis: see the module text.
 
     Returns:
-        query (n,), gallery item (n,), code (n,), the items of a query in rising order; and the reported queries (m,).
+        query (n,), gallery item (n,), code (n,), by query; and the reported queries (m,).
     """
-    runs = torch.nonzero(peaks > limits[:, None])
-    query, run = runs[:, 0], runs[:, 1]
+    opened = torch.nonzero(peaks > limits[:, None])
+    query, group = opened[:, 0], opened[:, 1]
+    size = tile.shape[axis] // GROUPS
     if axis == 1:
-        found = tile.view(tile.shape[0], -1, SEGMENT)[query, run]
+        found = tile.view(-1, size, GROUPS)[query, :, group]
     else:
-        found = tile.view(-1, SEGMENT, tile.shape[1])[run, :, query]
-    above = found > limits[query, None]
-    counts = torch.zeros_like(most).index_add_(0, query, above.sum(dim=1))
-    over = counts > most
+        found = tile.view(GROUPS, size, -1)[group, :, query]
+    hits = torch.nonzero(found > limits[query, None])
+    which, member = hits[:, 0], hits[:, 1]
+    hit = query[which]
+    item = member * GROUPS + group[which] if axis == 1 else group[which] * size + member
+    over = torch.bincount(hit, minlength=len(most)) > most
+    code = found[which, member]
     if bool(over.any()):
-        above &= ~over[query, None]
-    hits = torch.nonzero(above)
-    which, offset = hits[:, 0], hits[:, 1]
-    return query[which], run[which] * SEGMENT + offset, found[which, offset], torch.nonzero(over).flatten()
+        kept = ~over[hit]
+        hit, item, code = hit[kept], item[kept], code[kept]
+    return hit, item, code, torch.nonzero(over).flatten()
 
 
-def nth_largest(tile: Tensor, queries: Tensor, rank: Tensor, axis: int) -> Tensor:
-    """Code of rank ``rank`` (1 = largest) of some queries; the lowest code where a query has fewer items.
+def nth_largest(view: Tensor, rank: Tensor) -> Tensor:
+    """Code of rank ``rank`` (1 = largest) of each query; the lowest code where a query has fewer items.
 
     Args:
-        tile: (queries, items) codes, or (items, queries) with ``axis=0``.
-        queries: (n,) int64, which ones.
+        view: (n, items) codes.
         rank: (n,) int64, at least 1.
-        axis: see the module text.
     """
-    part = tile.index_select(1 - axis, queries)
-    view = part if axis == 1 else part.T
     most = int(rank.max().clamp_max(view.shape[1]))
     best = torch.topk(view, most, dim=1).values
     value = best.gather(1, (rank.clamp_max(most) - 1)[:, None]).squeeze(1)
-    lowest = -torch.inf if tile.is_floating_point() else torch.iinfo(tile.dtype).min
+    lowest = -torch.inf if view.is_floating_point() else torch.iinfo(view.dtype).min
     return torch.where(rank <= most, value, torch.full_like(value, lowest))

@@ -29,7 +29,7 @@ class MetricLoss(nn.Module, ABC):
     """
 
     per_sample_mean: ClassVar[bool] = False
-    stochastic: ClassVar[bool] = False
+    stochastic: bool = False
     starts_from_class_means: ClassVar[bool] = False
 
     def __init__(self, num_classes: int, dim: int) -> None:

@@ -53,7 +53,8 @@ def _check(name: str, factory: Factory) -> None:
     except LossError:
         raise
     except Exception as error:
-        raise LossError(f"Contract '{name}': raised {type(error).__name__}: {error}.") from error
+        reason = str(error).partition("\n")[0]
+        raise LossError(f"Contract '{name}': raised {type(error).__name__}: {reason}.") from error
 
 
 def _require(condition: bool, name: str, message: str) -> None:

@@ -193,6 +193,7 @@ class PotentialField(ProxyLoss):
         self.alpha = alpha
         self.reduction = reduction
         self.max_proxies = max_proxies
+        self.stochastic = 0 < max_proxies < num_classes * proxies_per_class
         self.draws = Draws(seed, "potential_field")
         self.proxies = normal_proxies(num_classes, proxies_per_class, dim, std=1 / 8, generator=generator)
 

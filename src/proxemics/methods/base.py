@@ -70,6 +70,7 @@ class Needs:
         domains: whether domain labels are needed.
         frozen_bn: whether batch normalisation must be frozen.
         proxies: whether the base loss must have proxies.
+        start: whether :meth:`Method.start` wants the embeddings of the whole training set before the first step.
     """
 
     stage: str | None = None
@@ -77,6 +78,24 @@ class Needs:
     domains: bool = False
     frozen_bn: bool = False
     proxies: bool = field(default=True)
+    start: bool = False
+
+
+@dataclass
+class Start:
+    """What a method may look at once, before the first step of a fresh run.
+
+    Attributes:
+        raw: (n, D) float32 embeddings before normalisation of all training pictures, in evaluation mode.
+        labels: (n,) int64.
+        loss: the base loss; its ``proxies`` are (C, [K,] D).
+        head: the module that makes ``raw`` from pooled features, or None where there is none.
+    """
+
+    raw: Tensor
+    labels: Tensor
+    loss: nn.Module
+    head: nn.Module | None
 
 
 class Method(nn.Module):
@@ -84,10 +103,29 @@ class Method(nn.Module):
 
     Example:
         >>> Method().needs
-        Needs(stage=None, per_class=0, domains=False, frozen_bn=False, proxies=True)
+        Needs(stage=None, per_class=0, domains=False, frozen_bn=False, proxies=True, start=False)
+        >>> Method().base_weight, Method().rates()
+        (1.0, {})
     """
 
     needs: Needs = Needs()
+
+    @property
+    def base_weight(self) -> float:
+        """Factor on the base loss; the factors of all methods multiply, and a base loss of weight 0 is not computed."""
+        return 1.0
+
+    def rates(self) -> dict[str, float]:
+        """Learning rates of own parameters by name, relative to that of the proxies; those left out have 1."""
+        return {}
+
+    def check(self, loss: nn.Module) -> None:
+        """Refuse, with a sentence, a base loss that the method cannot work with; called when the run is built."""
+        return
+
+    def start(self, start: Start) -> None:
+        """Prepare head, proxies or buffers once, before the first step of a fresh run; called under ``no_grad``."""
+        return
 
     def views(self, batch: Batch, generator: torch.Generator) -> Tensor | None:
         """Return further pictures (n*B, 3, H, W), or None."""

@@ -111,12 +111,11 @@ def train(
     """
     train_rows, val_rows = rows_of(table, "train"), rows_of(table, "val")
     labels = LabelMap.fit(train_rows["label"])
-    domains = LabelMap.fit(train_rows["domain"])
     ids = labels.encode(train_rows["label"])
     dataset = ImageDataset(
         train_rows["path"].to_list(),
         ids,
-        domains=domains.encode(train_rows["domain"]),
+        domains=pd.factorize(train_rows["domain"], sort=True)[0],
         transform=TrainTransform(
             embedder.preprocess.size,
             scale=config.data.crop_scale,

@@ -4,9 +4,9 @@ With s = √(ν² + κ²), δ = s - ν, p = ν/s and q = 1 - p = δ/s:
 
     log[Γ(ν+1) (2/κ)^ν I_ν(κ)] = δ - ν log1p(δ/2ν) - ½ log1p(δ/ν) + c(p) - c(1),     c(p) = log Σ_k U_k(p) / ν^k.
 
-The correction c(p) - c(1) is a polynomial in q without a constant term inside a ``log1p``, and so it is exact to the last digits
-for small κ as well. The expansion is used at orders of at least 24; lower orders are reached from there by the
-recurrence I_{ν-1}/I_ν = 2ν/κ + I_{ν+1}/I_ν, which is stable downwards.
+The correction c(p) - c(1) is a polynomial in q without a constant term inside a ``log1p``, and so it is exact to the
+last digits for small κ as well. The expansion is used at orders of at least 24; lower orders are reached from there by
+the recurrence I_{ν-1}/I_ν = 2ν/κ + I_{ν+1}/I_ν, which is stable downwards.
 
 Source: the classical expansion (DLMF 10.41.3), whose polynomials U_k are generated here from their own recurrence; the
 centring is ours.

@@ -2,9 +2,9 @@
 
     ρ(u) = C_M(|Kμ|) D(K, μ) exp(|Kμ| cos(Ku, Kμ)),   K = diag(κ_1 .. κ_M)
 
-Source: Kirchhof et al., ECCV 2022 (arXiv 2207.03784), for the density and the expected likelihood; D is not in the paper's text
-and follows the authors' release by default. The release compares the unstretched draw with Kμ in the expected
-likelihood, which makes the non-isotropy vacuous; the text stretches both, and so do we unless told otherwise.
+Source: Kirchhof et al., ECCV 2022 (arXiv 2207.03784), for the density and the expected likelihood; D is not in the
+paper's text and follows the authors' release by default. The release compares the unstretched draw with Kμ in the
+expected likelihood, which makes the non-isotropy vacuous; the text stretches both, and so do we unless told otherwise.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from proxemics.core.errors import LossError, did_you_mean
+from proxemics.core.errors import LossError
 from proxemics.core.geometry import upcast
 from proxemics.losses.checks import check_number
+from proxemics.methods.options import check_choice
 from proxemics.methods.probabilistic.normalizer import Normalizer
 from proxemics.methods.probabilistic.sampling import Sampler, sample_vmf
 from proxemics.methods.probabilistic.stretched import StretchOptions, stretched_logits
@@ -38,8 +39,8 @@ def nivmf_log_density(
 ) -> Tensor:
     """Return log ρ_c(u) of the nivMF densities of all classes at unit vectors.
 
-    With ``det="exact"`` the density integrates to one; with ``"mode"`` it does so for K = cI. The released D is off by the
-    factor c^{M-1} there, and acts as a prior that favours classes with large κ.
+    With ``det="exact"`` the density integrates to one; with ``"mode"`` it does so for K = cI. The released D is off by
+    the factor c^{M-1} there, and acts as a prior that favours classes with large κ.
 
     Args:
         points: (..., M) floating, unit.
@@ -88,8 +89,8 @@ def el_nivmf(
 ) -> Tensor:
     """Return the Monte-Carlo expected likelihood log ∫ ρ_c ζ between images ζ = vMF(z/|z|, |z|) and classes, as logits.
 
-    ``inner`` is LME_n(log ρ(u_n) / t), ``outer`` is LME_n(log ρ(u_n)) / t, where LME is log-mean-exp over the draws; they agree for
-    one draw and for t = 1. Two products of (N·B, M) by (M, C) and O(NBC) memory.
+    ``inner`` is LME_n(log ρ(u_n) / t), ``outer`` is LME_n(log ρ(u_n)) / t, where LME is log-mean-exp over the draws;
+    they agree for one draw and for t = 1. Two products of (N·B, M) by (M, C) and O(NBC) memory.
 
     Args:
         embeddings: (B, M) floating, not normalised: the length is the concentration of the image.
@@ -141,22 +142,6 @@ def check_stretch(det: str, stretch_sample: bool) -> None:
             "det='exact' is the change of variables u → Ku and has no meaning with stretch_sample=False; "
             "use stretch_sample=True, or det='mode'."
         )
-
-
-def check_choice(name: str, value: str, options: tuple[str, ...]) -> None:
-    """Refuse an option that is not among ``options``.
-
-    Raises:
-        LossError: with the options and the nearest one.
-
-    Example:
-        >>> check_choice("det", "mod", ("mode", "none"))
-        Traceback (most recent call last):
-        ...
-        proxemics.core.errors.LossError: det='mod': use mode or none. Did you mean 'mode'?
-    """
-    if value not in options:
-        raise LossError(f"{name}={value!r}: use {' or '.join(options)}.{did_you_mean(str(value), options)}")
 
 
 def check_classes(points: Tensor, mu: Tensor, kappa: Tensor) -> None:

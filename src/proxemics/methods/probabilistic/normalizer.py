@@ -6,8 +6,8 @@
 Exact for every dimension from 2 up and every κ from 0 up, with exact derivatives of every order. Computed in the
 precision of the input, half precision in float32.
 
-Source: Kirchhof et al., ECCV 2022 (arXiv 2207.03784), for the model. The polynomial fits that the authors' release uses instead
-are offered for reproducing its numbers; they are wrong by 56 nats at κ = 500, M = 512.
+Source: Kirchhof et al., ECCV 2022 (arXiv 2207.03784), for the model. The polynomial fits that the authors' release uses
+instead are offered for reproducing its numbers; they are wrong by 56 nats at κ = 500, M = 512.
 """
 
 from __future__ import annotations
@@ -18,26 +18,25 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from proxemics.core.errors import LossError, did_you_mean
+from proxemics.core.errors import LossError
 from proxemics.core.geometry import upcast
 from proxemics.losses.checks import check_count
+from proxemics.methods.options import check_choice
 from proxemics.methods.probabilistic.debye import expansion, shifts
 
 Normalizer = Literal["debye", "legacy-poly", "legacy-power"]
 """debye: exact. legacy-poly: the fit of the release. legacy-power: the fit of the same group's later work."""
 
 
-def vmf_log_normalizer(
-    kappa: Tensor, dim: int, *, centred: bool = False, normalizer: Normalizer = "debye"
-) -> Tensor:
+def vmf_log_normalizer(kappa: Tensor, dim: int, *, centred: bool = False, normalizer: Normalizer = "debye") -> Tensor:
     """Return log C_M(κ), the logarithm of the factor that makes the vMF density integrate to one.
 
     Args:
         kappa: any shape, floating, >= 0: the concentration.
         dim: M >= 2; the sphere lies in R^M.
         centred: return log C_M(κ) - log C_M(0) instead, which keeps all its digits in float32 (log C_512(0) is 868).
-        normalizer: ``"debye"`` is exact. ``"legacy-poly"`` is the quadratic of the release: the fit of M = 128 at 128, that
-            of M = 512 everywhere else. ``"legacy-power"`` exists for M = 512 and M >= 1024.
+        normalizer: ``"debye"`` is exact. ``"legacy-poly"`` is the quadratic of the release: the fit of M = 128 at 128,
+            that of M = 512 everywhere else. ``"legacy-power"`` exists for M = 512 and M >= 1024.
 
     Returns:
         The shape of ``kappa``, float32 or float64. The gradient is -A_M(κ), and 0 at κ = 0.
@@ -46,16 +45,17 @@ def vmf_log_normalizer(
         LossError: ``dim`` below 2, or no such normaliser.
 
     Example:
-        >>> vmf_log_normalizer(torch.tensor([0.0, 50.0]), 512, centred=True)
-        tensor([-0.0000, -2.4300])
+        >>> vmf_log_normalizer(torch.tensor([10.0, 50.0]), 512, centred=True)
+        tensor([-0.0976, -2.4300])
         >>> round(vmf_log_normalizer(torch.tensor(0.0), 3).exp().item() * 4 * math.pi, 4)
         1.0
     """
     check_dim(dim)
+    check_choice("normalizer", normalizer, get_args(Normalizer))
     values = upcast(kappa)
     at_zero = log_inverse_area(dim)
     if normalizer == "debye":
-        result: Tensor = _LogNormalizer.apply(values, dim)  # type: ignore[no-untyped-call]
+        result: Tensor = _LogNormalizer.apply(values, dim)
         return result if centred else result + at_zero
     fitted = _legacy(values, dim, normalizer)
     return fitted - at_zero if centred else fitted
@@ -79,7 +79,7 @@ def vmf_mean_resultant_length(kappa: Tensor, dim: int) -> Tensor:
         tensor([0.0000, 0.0967, 0.6117])
     """
     check_dim(dim)
-    result: Tensor = _MeanResultantLength.apply(upcast(kappa), dim)  # type: ignore[no-untyped-call]
+    result: Tensor = _MeanResultantLength.apply(upcast(kappa), dim)
     return result
 
 
@@ -163,7 +163,9 @@ def _length_and_slope(kappa: Tensor, dim: int, *, slope: bool) -> tuple[Tensor, 
     length = kappa / (nu + s) - x / (2 * s) + c1 * p * x / s
     change = length
     if slope:
-        change = p / (nu + s) + (x * x - p * p) / (2 * s * s) + p / (s * s) * (c1 * (1 - 3 * x * x) + rest[0] * p * x * x)
+        change = (
+            p / (nu + s) + (x * x - p * p) / (2 * s * s) + p / (s * s) * (c1 * (1 - 3 * x * x) + rest[0] * p * x * x)
+        )
     for step in range(steps - 1, -1, -1):
         twice = 2 * (order + step + 1)
         divisor = twice + kappa * length
@@ -173,16 +175,13 @@ def _length_and_slope(kappa: Tensor, dim: int, *, slope: bool) -> tuple[Tensor, 
     return length, change
 
 
-def _legacy(kappa: Tensor, dim: int, normalizer: str) -> Tensor:
+def _legacy(kappa: Tensor, dim: int, normalizer: Normalizer) -> Tensor:
     if normalizer == "legacy-poly":
         if dim == 128:
             return 127 - 0.01909 * kappa - 0.003355 * kappa.square()
         return 868 - 0.0002662 * kappa - 0.0009685 * kappa.square()
-    if normalizer == "legacy-power":
-        if dim == 512:
-            return 866.3 + 0.1574 * kappa - 0.0236 * kappa.pow(1.5)
-        if dim >= 1024:
-            return 2095 - 0.01204 * kappa - 0.0007967 * kappa.pow(1.9)
-        raise LossError(f"normalizer='legacy-power' was fitted for dim 512 and 1024, got dim={dim}; use 'debye'.")
-    names = get_args(Normalizer)
-    raise LossError(f"normalizer={normalizer!r}: use one of {', '.join(names)}.{did_you_mean(normalizer, names)}")
+    if dim == 512:
+        return 866.3 + 0.1574 * kappa - 0.0236 * kappa.pow(1.5)
+    if dim >= 1024:
+        return 2095 - 0.01204 * kappa - 0.0007967 * kappa.pow(1.9)
+    raise LossError(f"normalizer='legacy-power' was fitted for dim 512 and 1024, got dim={dim}; use 'debye'.")

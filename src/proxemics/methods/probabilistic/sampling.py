@@ -6,9 +6,9 @@ float64. The gradient in κ is the pathwise one through w at fixed proposals; th
 which costs 1 to 3 % for M >= 16.
 
 Source: Wood, Simulation of the von Mises Fisher distribution (1994); Kirchhof et al., ECCV 2022, for its use here; the
-proposals by polar coordinates and the stable constants are ours. ``sampler="legacy"`` repeats a defect of a widely copied
-implementation, which the published numbers of the probabilistic proxies contain: between κ = 10 and κ of the order of M it
-draws points on the wrong side of the sphere.
+proposals by polar coordinates and the stable constants are ours. ``sampler="legacy"`` repeats a defect of a widely
+copied implementation, which the published numbers of the probabilistic proxies contain: between κ = 10 and κ of the
+order of M it draws points on the wrong side of the sphere.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from proxemics.core.errors import LossError, did_you_mean
+from proxemics.core.errors import LossError
 from proxemics.core.geometry import upcast
 from proxemics.losses.checks import check_count
+from proxemics.methods.options import check_choice
 from proxemics.methods.probabilistic.normalizer import check_dim, vmf_mean_resultant_length
 
 Sampler = Literal["stable", "legacy"]
@@ -65,12 +66,11 @@ def sample_vmf(
     check_count("num_samples", num_samples)
     if mu.ndim != 2 or kappa.shape != mu.shape[:1]:
         raise LossError(
-            f"sample_vmf needs mu of shape (B, M) and kappa of shape (B,), got {tuple(mu.shape)} and {tuple(kappa.shape)}."
+            "sample_vmf needs mu of shape (B, M) and kappa of shape (B,), "
+            f"got {tuple(mu.shape)} and {tuple(kappa.shape)}."
         )
     check_dim(mu.shape[1])
-    if sampler not in get_args(Sampler):
-        names = get_args(Sampler)
-        raise LossError(f"sampler={sampler!r}: use {' or '.join(names)}.{did_you_mean(sampler, names)}")
+    check_choice("sampler", sampler, get_args(Sampler))
     with torch.autocast(mu.device.type, enabled=False):
         values = upcast(mu)
         directions = _unit(values.double() if mu.shape[1] <= SMALL_DIM else values)
@@ -159,9 +159,9 @@ def symmetric_beta(uniform_a: Tensor, uniform_b: Tensor, m: int) -> Tensor:
         >>> symmetric_beta(torch.tensor([0.3]), torch.tensor([0.25]), 7)
         tensor([0.5000])
     """
+    turn = torch.cos(2 * math.pi * uniform_b)
     if m == 1:
-        radius = torch.ones_like(uniform_a)
-    else:
-        # 1 - u is in (0, 1], so that the logarithm is finite.
-        radius = torch.sqrt(-torch.expm1(torch.log1p(-uniform_a) * (2 / (m - 1))))
-    return (1 + radius * torch.cos(2 * math.pi * uniform_b)) / 2
+        return (1 + turn) / 2
+    # 1 - u is in (0, 1], so that the logarithm is finite.
+    radius = torch.sqrt(-torch.expm1(torch.log1p(-uniform_a) * (2 / (m - 1))))
+    return (1 + radius * turn) / 2

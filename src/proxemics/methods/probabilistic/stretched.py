@@ -6,14 +6,14 @@ For draws u (N·B, M), class directions μ = v/|v| and stretches K = diag(κ), w
     log ρ = b + s,   b = log C(g) + log D
     logits = LME_n(log ρ / t)  (inner)   or   LME_n(log ρ) / t  (outer)
 
-Classes are visited in blocks that stay in the cache, so that everything between the products is cheap, and the tables are kept
-class by class. Backward takes the four products it must. With f the flow into log ρ, r = 1/|Ku| the inverse length of a
-stretched draw and n = f r / |v|, d = f s r²:
+Classes are visited in blocks that stay in the cache, so that everything between the products is cheap, and the tables
+are kept class by class. Backward takes the four products it must. With f the flow into log ρ, r = 1/|Ku| the inverse
+length of a stretched draw and n = f r / |v|, d = f s r²:
 
     du = n (κ²v) - u ∘ (d κ²),   A = nᵀu,   D = dᵀu²,   T = A + e v,
     dv = κ²T across v,           dκ = κ (v (A + T) - D) + (Σ f) / κ,
 
-where e carries the derivative of b by g. The flow into b itself needs no table, because the weights of the draws sum to one.
+where e carries the derivative of b by g. The flow into b itself needs no table: the weights of the draws sum to one.
 
 Source: formulas of Kirchhof et al., ECCV 2022; the arrangement is ours.
 """
@@ -43,7 +43,8 @@ class StretchOptions:
     """What is computed.
 
     Attributes:
-        det: log D: ``"released"`` Σ log κ - log g, ``"mode"`` Σ log κ - M log g, ``"exact"`` Σ log κ - M log|Ku|, ``"none"`` 0.
+        det: log D: ``"released"`` Σ log κ - log g, ``"mode"`` Σ log κ - M log g, ``"exact"`` Σ log κ - M log|Ku|,
+            ``"none"`` 0.
         stretch_sample: compare Ku with Kμ; False compares u with Kμ.
         normalizer: which log C.
         inner: the temperature divides inside the log-mean-exp.
@@ -68,11 +69,11 @@ def stretched_logits(
         options: what is computed.
 
     Returns:
-        Logits (B, C), differentiable once in all four tensors as far as differences between classes are concerned; and the
-        constant, 0-d without a graph: logits + constant / temperature are those of the whole log-density.
+        Logits (B, C), differentiable once in all four tensors; and the constant, 0-d without a graph: logits +
+        constant / temperature are those of the whole log-density. (The gradient of the logits contains its gradient.)
     """
     with torch.autocast(draws.device.type, enabled=False):
-        logits, constant = _StretchedLogits.apply(draws, directions, kappa, temperature, options)  # type: ignore[no-untyped-call]
+        logits, constant = _StretchedLogits.apply(draws, directions, kappa, temperature, options)
     return logits, constant
 
 
@@ -232,7 +233,10 @@ def _shared_constant(scale: Tensor, dim: int, options: StretchOptions) -> Tensor
 def _log_mean_exp(
     density: Tensor, temperature: Tensor, inner: bool, out: Tensor, weight: Tensor, expected: Tensor | None
 ) -> None:
-    """Overwrite ``density`` (C, N, B); write logits to ``out`` (C, B), mean log-densities to ``expected``, scale ``weight``."""
+    """Write the logits of ``density`` (C, N, B) to ``out`` (C, B), mean log-densities to ``expected``.
+
+    Multiplies ``weight`` (C, N, B) by the shares of the draws, and overwrites ``density``.
+    """
     if inner:
         density /= temperature
     top = density.amax(1)

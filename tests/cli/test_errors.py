@@ -6,10 +6,13 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from PIL import Image
+
+from proxemics.cli.main import main
 
 
 def proxemics(
@@ -32,33 +35,52 @@ def proxemics(
     )
 
 
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """The entry point itself, without paying for another import of torch: returns exit code and standard error."""
+
+    def call(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["proxemics", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        code = stopped.value.code
+        return (code if isinstance(code, int) else 1), capfd.readouterr().err
+
+    monkeypatch.chdir(tmp_path)
+    return call
+
+
 def sets(settings: list[str]) -> list[str]:
     return [part for one in settings for part in ("--set", one)]
 
 
-def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
-    assert done.returncode == 2, (done.returncode, done.stderr[-2000:])
-    lines = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
-    assert len(lines) == 1, done.stderr
-    assert "Traceback" not in done.stderr
+def assert_one_line(done: subprocess.CompletedProcess[str] | tuple[int, str], *parts: str) -> None:
+    code, text = done if isinstance(done, tuple) else (done.returncode, done.stderr)
+    assert code == 2, (code, text[-2000:])
+    lines = [line for line in text.splitlines() if line.startswith("Error:")]
+    assert len(lines) == 1, text
+    assert "Traceback" not in text
     for part in parts:
         assert part in lines[0], lines[0]
 
 
-def test_missing_and_empty_folder(tmp_path: Path) -> None:
+def test_missing_and_empty_folder(tmp_path: Path, run: Run) -> None:
     assert_one_line(proxemics("train", str(tmp_path / "absent")), "absent")
     (tmp_path / "empty").mkdir()
-    assert_one_line(proxemics("train", str(tmp_path / "empty"), cwd=tmp_path), "empty")
-    assert_one_line(proxemics("train"), "No pictures given")
+    assert_one_line(run("train", str(tmp_path / "empty")), "empty")
+    assert_one_line(run("train"), "No pictures given")
 
 
-def test_one_class(tmp_path: Path) -> None:
+def test_one_class(tmp_path: Path, run: Run) -> None:
     """User-pains 65."""
     folder = tmp_path / "photos" / "only"
     folder.mkdir(parents=True)
     for number in range(4):
         Image.new("RGB", (40, 40), (number * 20, 0, 0)).save(folder / f"{number}.png")
-    assert_one_line(proxemics("train", str(tmp_path / "photos"), cwd=tmp_path), "class")
+    assert_one_line(run("train", str(tmp_path / "photos")), "class")
 
 
 def test_unreadable_picture_is_named(tiny_settings: list[str], tiny_folder: Path, tmp_path: Path) -> None:
@@ -85,8 +107,8 @@ def test_unreadable_picture_is_named(tiny_settings: list[str], tiny_folder: Path
         ("train.device=tpu", "use auto, cpu, cuda or mps"),
     ],
 )
-def test_wrong_values(assignment: str, expected: str, tiny_settings: list[str], tmp_path: Path) -> None:
-    done = proxemics("train", "--out", str(tmp_path / "run"), *sets([*tiny_settings, assignment]))
+def test_wrong_values(assignment: str, expected: str, tiny_settings: list[str], tmp_path: Path, run: Run) -> None:
+    done = run("train", "--out", str(tmp_path / "run"), *sets([*tiny_settings, assignment]))
     assert_one_line(done, expected)
 
 
@@ -108,17 +130,15 @@ def test_full_disk_keeps_the_checkpoint(tiny_settings: list[str], tmp_path: Path
     assert done.returncode == 0, done.stderr
 
 
-def test_wrong_flag_and_wrong_file(tmp_path: Path) -> None:
-    done = proxemics("train", "--epochs", "3")
-    assert done.returncode == 2
-    assert "No such option" in done.stderr
-    assert_one_line(proxemics("train", "--config", str(tmp_path / "absent.yaml")), "No configuration file")
+def test_wrong_flag_and_wrong_file(tmp_path: Path, run: Run) -> None:
+    code, text = run("train", "--epochs", "3")
+    assert code == 2
+    assert "No such option" in text
+    assert_one_line(run("train", "--config", str(tmp_path / "absent.yaml")), "No configuration file")
     (tmp_path / "bad.yaml").write_text("train: {epoch: 3}")
-    assert_one_line(
-        proxemics("config", "validate", str(tmp_path / "bad.yaml")), "train.epoch", "Did you mean 'epochs'?"
-    )
-    assert_one_line(proxemics("evaluate", str(tmp_path)), "holds no model")
-    assert_one_line(proxemics("report", str(tmp_path)), str(tmp_path))
+    assert_one_line(run("config", "validate", str(tmp_path / "bad.yaml")), "train.epoch", "Did you mean 'epochs'?")
+    assert_one_line(run("evaluate", str(tmp_path)), "holds no model")
+    assert_one_line(run("report", str(tmp_path)), str(tmp_path))
 
 
 def test_help_needs_no_torch() -> None:

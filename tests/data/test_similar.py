@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from proxemics.data import similar
 from proxemics.data.decode import read_image
 from proxemics.data.facts import inspect_file
 from proxemics.data.similar import similar_pictures
@@ -51,6 +52,16 @@ def test_no_pair_is_missed(least: float) -> None:
     expected = by_hand(thumbs, least)
     assert len(expected) > 100
     assert similar_pictures(thumbs, min_correlation=least) == expected
+
+
+def test_pairs_across_blocks_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of pictures turning from one gradient to another, each 0.13 from the next, where 0.1414 is allowed."""
+    monkeypatch.setattr(similar, "_ROWS", 1)
+    across = np.linspace(-1, 1, 16)[None, :] * np.ones((16, 1))
+    angles = np.arange(12)[:, None, None] * 0.13
+    grey = 128 + 80 * (np.cos(angles) * across + np.sin(angles) * across.T)
+    thumbs = np.repeat(np.round(grey)[..., None], 3, axis=3).astype(np.uint8)
+    assert similar_pictures(thumbs) == [list(range(12))]
 
 
 def test_brightness_and_contrast_do_not_matter_and_colour_does() -> None:

@@ -92,6 +92,8 @@ def test_a_split_of_pictures_never_takes_the_last_one() -> None:
     test = split.loc[split["split"] == "test", "label"].value_counts()
     assert test.to_dict() == {"big": 5, "three": 2}
     assert set(split.loc[split["split"] == "train", "label"]) == {"big", "pair", "lone", "three"}
+    most = make_split(frame, how="images", test_fraction=0.95)
+    assert set(most.loc[most["split"] == "train", "label"]) == {"big", "pair", "lone", "three"}
 
 
 def test_the_column_wins_when_it_says_train_and_test() -> None:

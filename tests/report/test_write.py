@@ -75,6 +75,7 @@ def test_the_page_tells_the_run(page: Page, glyph_run: Path) -> None:
         "torch",
         "2.8.0",
         "3 min 23 s",
+        "3,371,024 trunk, 655,872 head",
         "1,312 MB",
         "select: map_at_r",
     ):

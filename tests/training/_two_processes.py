@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from proxemics.losses.build import LOSSES, build_loss
 from safetensors.torch import save_file
 
+from proxemics.losses.build import LOSSES, build_loss
 from proxemics.training.gather import gather_rows, rank, world_size
 
 

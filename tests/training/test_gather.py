@@ -11,9 +11,9 @@ from types import ModuleType
 
 import pytest
 import torch
-from proxemics.losses.build import LOSSES
 from safetensors.torch import load_file
 
+from proxemics.losses.build import LOSSES
 from proxemics.training.gather import gather_rows
 
 SCRIPT = Path(__file__).with_name("_two_processes.py")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def test_cosine_falls_from_one_to_zero_after_the_warm_up() -> None:
     optim = OptimConfig(schedule="cosine", warmup_epochs=2)
     factors = [rate_factor("head", s, steps_per_epoch=5, epochs=12, optim=optim) for s in range(60)]
     assert factors[:11] == [1.0] * 11
-    assert all(a >= b for a, b in zip(factors, factors[1:], strict=False))
+    assert all(a >= b for a, b in pairwise(factors))
     assert factors[35] == pytest.approx(0.5)
     assert factors[-1] == pytest.approx(0.5 * (1 + math.cos(math.pi * 49 / 50)))
     trunk = [rate_factor("trunk_no_decay", s, steps_per_epoch=5, epochs=12, optim=optim) for s in range(60)]

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from proxemics.evaluation import evaluate_embeddings
-from proxemics.models.bundle import load_bundle
 
 from proxemics.core.config import load_config, make_config
 from proxemics.core.errors import EvaluationError, ProxemicsError, TrainingError
+from proxemics.evaluation import evaluate_embeddings
+from proxemics.models.bundle import load_bundle
 from proxemics.training.evaluate_run import evaluate
 from proxemics.training.log import read_log
 from proxemics.training.pipeline import fit, validator

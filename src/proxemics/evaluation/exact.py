@@ -114,7 +114,6 @@ def _fill(tile: Tensor, queries: Tensor, column: int, positives: Positives, slot
     histogram = torch.bincount((last + base).flatten(), minlength=len(queries) * (deepest + 1))
     slots.counts[flat] += histogram.view(len(queries), -1)[owner, place].int()
     foreign = tile < torch.inf
-    slots.above_first[queries] += ((low == 0) & foreign).sum(dim=1)
     row, col = torch.nonzero((low < last) & foreign, as_tuple=True)
     if len(row):
         start = positives.start[queries][row]

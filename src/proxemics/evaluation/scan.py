@@ -23,7 +23,7 @@ from proxemics.evaluation.neighbours import NearestList
 from proxemics.evaluation.positives import Positives
 from proxemics.evaluation.screen import Screen
 from proxemics.evaluation.space import Space
-from proxemics.evaluation.tiles import count_above, extract_above, group_peaks, nth_largest, padded
+from proxemics.evaluation.tiles import GROUPS, count_above, extract_above, group_peaks, nth_largest, padded
 
 ALIVE, COUNTING, LONE, HARD = 0, 1, 2, 3
 _UNKNOWN = 2**40
@@ -41,8 +41,8 @@ class Slots:
         self.positives = positives
         # Optimistic reading: a foreign item stands behind every positive that it ties with.
         self.counts = torch.zeros(len(positives.score), dtype=torch.int32, device=positives.score.device)
-        # Foreign items that are at or above the best positive (the pessimistic reading of slot 0).
-        self.above_first = torch.zeros_like(positives.start[1:])
+        # Foreign items that tie with the best positive.
+        self.tied_first = torch.zeros_like(positives.start[1:])
         self._moved: list[Tensor] = []
 
     def place(self, rows: Tensor, items: Tensor, scores: Tensor, tie: float) -> None:
@@ -57,7 +57,8 @@ class Slots:
         start = self.positives.start
         first = self._behind(rows, scores + tie)
         last = self._behind(rows, scores - tie, reach=True)
-        self.add(rows, last, first)
+        kept = last < start[rows + 1] - start[rows]
+        self.add((start[rows] + last)[kept])
         tied = torch.nonzero(first < last).flatten()
         if len(tied):
             row, item = rows[tied], items[tied]
@@ -65,17 +66,15 @@ class Slots:
             middle = lower_bound(self.positives.index, item, low, high)
             self.move(row, low, middle, high)
 
-    def add(self, rows: Tensor, slots: Tensor, first: Tensor) -> None:
-        """Count items by optimistic slot, and those whose pessimistic slot ``first`` is 0."""
-        start = self.positives.start
-        kept = slots < (start[rows + 1] - start[rows])
-        self.counts.index_add_(0, (start[rows] + slots)[kept], torch.ones_like(slots[kept], dtype=torch.int32))
-        top = rows[first == 0]
-        self.above_first.index_add_(0, top, torch.ones_like(top))
+    def add(self, places: Tensor) -> None:
+        """Count items by flat optimistic slot (n,) int64."""
+        self.counts.index_add_(0, places, torch.ones(len(places), dtype=torch.int32, device=places.device))
 
     def move(self, row: Tensor, low: Tensor, middle: Tensor, high: Tensor) -> None:
         """Note ties: flat slots by the pessimistic, the gallery-row and the optimistic reading."""
         self._moved.append(torch.stack([row, low, middle, high]))
+        top = row[low == self.positives.start[row]]
+        self.tied_first.index_add_(0, top, torch.ones_like(top))
 
     def readings(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return slot counts (P,) int32: ties broken by gallery row, optimistic, pessimistic."""
@@ -87,9 +86,9 @@ class Slots:
 
     def forget(self, rows: Tensor) -> None:
         """Empty the slots of some queries."""
-        gone = torch.zeros_like(self.above_first, dtype=torch.bool)
+        gone = torch.zeros_like(self.tied_first, dtype=torch.bool)
         gone[rows] = True
-        self.above_first[rows] = 0
+        self.tied_first[rows] = 0
         self.counts[gone.repeat_interleave(self.positives.counts)] = 0
         self._moved = [part[:, ~gone[part[0]]] for part in self._moved]
 
@@ -161,7 +160,9 @@ class Scan:
         self._owner = owner.int()
         place = torch.arange(len(owner), device=counts.device) - start[owner] + 1
         self._room = (horizon[owner] - place).int()
-        self._key = owner * 8.0 - positives.score
+        # One rising sequence for all queries: 8 apart, scores within 1.5 of zero.
+        edge = torch.full((1,), torch.inf, dtype=torch.float64, device=counts.device)
+        self._key = torch.cat([-edge, owner * 8.0 - positives.score, edge])
         inf = torch.full((len(counts),), torch.inf, dtype=torch.float64, device=counts.device)
         self._best, self._last = inf.clone(), inf.clone()
         self._best[~lone] = positives.score[start[~lone]]
@@ -184,19 +185,25 @@ class Scan:
             axis: 1 when queries are the rows of the tile, 0 when they are its columns.
             fresh: whether these queries see their first tile, so that their thresholds are still low.
         """
-        peaks = group_peaks(tile, axis)
+        count = rows.stop - rows.start
         self._count(tile, scratch, rows, axis)
-        limits, known = self._limits(rows, self._threshold(rows))
-        runs = (peaks > limits[:, None]).sum(dim=1)[: len(known)]
-        heavy = torch.nonzero((runs > (0 if fresh else self.horizon[rows] + 16)) | ~known).flatten()
-        if len(heavy):
-            floor = self._floor(tile, peaks, rows, heavy, axis)
-            limits, known = self._limits(rows, torch.maximum(self._threshold(rows), floor))
-        self.state[rows.start + torch.nonzero(~known).flatten()] = HARD
-        most = torch.zeros_like(limits, dtype=torch.int64)
-        most[: len(known)] = 4 * self.horizon[rows] + 256
-        query, item, code, over = extract_above(tile, peaks, limits, most, axis)
-        self.state[rows.start + over] = HARD
+        sparse = float(self.horizon[rows].double().mean()) < GROUPS / 4
+        peaks = group_peaks(tile, axis) if sparse else None
+        bound = self._threshold(rows)
+        if fresh:
+            bound = torch.maximum(bound, self._floor(tile, peaks, rows, axis))
+        most = 4 * self.horizon[rows] + GROUPS
+        for last in (False, True):
+            limits, known = self._limits(rows, bound)
+            query, item, code = extract_above(tile, peaks, limits, axis)
+            over = (torch.bincount(query, minlength=count) > most) | ~known
+            if last or not bool(over.any()):
+                break
+            bound = torch.maximum(bound, self._floor(tile, peaks, rows, axis))
+        if bool(over.any()):
+            self.state[rows.start + torch.nonzero(over).flatten()] = HARD
+            kept = ~over[query]
+            query, item, code = query[kept], item[kept], code[kept]
         if len(query):
             self._take(rows.start + query, column + item, code, rows)
             self._refresh(rows)
@@ -262,8 +269,9 @@ class Scan:
 
     def _leave(self, rows: Tensor) -> None:
         self.state[rows] = COUNTING
-        self.surely_before[rows] += self.slots.counts[self.positives.start[rows]]
-        self.maybe_before[rows] += self.slots.above_first[rows]
+        placed = self.slots.counts[self.positives.start[rows]]
+        self.surely_before[rows] += placed
+        self.maybe_before[rows] += placed + self.slots.tied_first[rows]
 
     def _threshold(self, rows: slice) -> Tensor:
         """Exact score below which an item matters neither for a slot nor for the lists."""
@@ -279,64 +287,55 @@ class Scan:
         out[: len(codes)] = torch.where(known, codes, torch.full_like(codes, never))
         return out, known
 
-    def _floor(self, tile: Tensor, peaks: Tensor, rows: slice, heavy: Tensor, axis: int) -> Tensor:
+    def _floor(self, tile: Tensor, peaks: Tensor | None, rows: slice, axis: int) -> Tensor:
         """Scores that as many items of this tile reach as the horizon (or the list) has places."""
-        alive = self.state[rows][heavy] == ALIVE
-        rank = torch.where(alive, self.horizon[rows][heavy], max(self.nearest.k, 1))
-        if int(rank.max()) <= peaks.shape[1] // 2:  # the best of the groups are items too, and fewer
-            code = nth_largest(peaks[heavy], rank)
+        rank = torch.where(self.state[rows] == ALIVE, self.horizon[rows], max(self.nearest.k, 1))
+        if peaks is not None and int(rank.max()) <= GROUPS // 2:
+            view = peaks  # the largest of the groups are items too, and fewer
         else:
-            part = tile.index_select(1 - axis, heavy)
-            code = nth_largest(part if axis == 1 else part.T, rank)
+            view = tile if axis == 1 else tile.T
+        code = nth_largest(view[: len(rank)], rank)
         value = self.screen.values(code)
-        value = torch.where(code >= 0 if code.dtype == torch.int16 else code > -torch.inf, value, -torch.inf)
-        floor = torch.full_like(self._eps[rows], -torch.inf)
-        floor[heavy] = value - self._eps[rows][heavy] - torch.as_tensor(self.screen.slack(value), device=value.device).nan_to_num(posinf=0.0)
-        return floor
+        known = code >= 0 if code.dtype == torch.int16 else code > -torch.inf
+        floor = value - self._eps[rows] - self.screen.slack(value)
+        return torch.where(known & (self.state[rows] != HARD), floor, -torch.inf)
 
     def _take(self, query: Tensor, item: Tensor, code: Tensor, rows: slice) -> None:
         """Put extracted items in slots and lists; score again what the screen cannot decide."""
         value = self.screen.values(code)
-        error = self._eps[query] + self.screen.slack(value)
-        alive = self.state[query] == ALIVE
+        error = float(self._eps[rows].max()) + self.screen.slack(value)
         bound = self.nearest.bound(rows)[query - rows.start]
+        alive = self.state[query] == ALIVE
         rough = self.space.rough + self.space.tie
         for single in (False, True) if rough < self.screen.coarse else (False,):
             if single:
-                value, error = self.space.pairs(query + self.first, item, torch.float32), torch.full_like(error, rough)
-            slot, decided = self._find_slot(query, value, error, rows)
-            decided &= alive
-            self.slots.add(query[decided], slot[decided], slot[decided])
-            alive &= ~decided
+                value, error = self.space.pairs(query + self.first, item, torch.float32), rough
+            alive = self._settle(query, value, error, alive, rows)
             near = value + error >= bound
             again = torch.nonzero(alive | near).flatten()
-            query, item, error, alive, bound = query[again], item[again], error[again], alive[again], bound[again]
             if len(again) == 0:
                 return
+            query, item, near, alive, bound = query[again], item[again], near[again], alive[again], bound[again]
+            error = error[again] if isinstance(error, Tensor) else error
             self.rescored += len(again)
-        near = near[again]
         score = self.space.pairs(query + self.first, item)
         self.nearest.offer(query[near], item[near], score[near])
-        query, item, score = query[alive], item[alive], score[alive]
-        slot, decided = self._find_slot(query, score, torch.full_like(score, 2.0**-30), rows)
-        self.slots.add(query[decided], slot[decided], slot[decided])
-        if not bool(decided.all()):
-            close = ~decided
+        close = torch.nonzero(self._settle(query, score, 2.0**-30, alive, rows)).flatten()
+        if len(close):
             self.slots.place(query[close], item[close], score[close], self.space.tie)
 
-    def _find_slot(self, query: Tensor, value: Tensor, error: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-        """Positives above each value, and whether the error bound leaves no doubt."""
-        score, start = self.positives.score, self.positives.start
-        if len(score) == 0:
-            return torch.zeros_like(query), torch.zeros_like(query, dtype=torch.bool)
-        begin, end = int(start[rows.start]), int(start[rows.stop])
-        # Where the bound decides, rounding in the keys (2**-32 at worst) is far below it.
-        place = begin + torch.searchsorted(self._key[begin:end], query * 8.0 - value)
-        low, high = start[query], start[query + 1]
-        place = torch.minimum(torch.maximum(place, low), high)
-        ahead = torch.where(place > low, score[(place - 1).clamp_min(0)], torch.inf)
-        after = torch.where(place < high, score[place.clamp_max(len(score) - 1)], -torch.inf)
-        return place - low, (ahead - value > error) & (value - after > error)
+    def _settle(self, query: Tensor, value: Tensor, error: Tensor | float, alive: Tensor, rows: slice) -> Tensor:
+        """Place items whose score leaves no doubt about their slot; returns those (n,) that it leaves in doubt."""
+        begin, end = int(self.positives.start[rows.start]), int(self.positives.start[rows.stop])
+        if begin == end:
+            return torch.zeros_like(query, dtype=torch.bool)
+        key = query * 8.0 - value
+        margin = error + rows.stop * 2.0**-48  # the keys are rounded too
+        place = torch.searchsorted(self._key[begin + 1 : end + 1], key).add_(begin)
+        behind = self._key[place + 1] - key
+        decided = (key - self._key[place] > margin) & (behind > margin) & alive
+        self.slots.add(place[decided & (behind < 4)])
+        return alive & ~decided
 
     def _refresh(self, rows: slice) -> None:
         """Find the last positive of each query that can still stand within the horizon."""

@@ -4,11 +4,13 @@ A tile is (rows, cols); ``axis=1`` looks at it from its rows (queries) against i
 columns against its rows, which is how one product serves both halves of a symmetric score matrix. Both sizes of the
 buffer are multiples of :data:`GROUPS`; what lies outside the data holds the lowest code.
 
-Gallery items are looked at in :data:`GROUPS` groups first: a query opens only groups whose largest code passes its limit.
+Where few items pass a limit, gallery items are looked at in :data:`GROUPS` groups first, and a query opens only groups whose
+largest code passes. On the CPU, NumPy compares and lists the hits, several times faster than torch does.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -53,38 +55,42 @@ def group_peaks(tile: Tensor, axis: int) -> Tensor:
     return tile.view(GROUPS, rows // GROUPS, cols).amax(dim=1).T
 
 
-def extract_above(
-    tile: Tensor, peaks: Tensor, limits: Tensor, most: Tensor, axis: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def extract_above(tile: Tensor, peaks: Tensor | None, limits: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     """Find all codes above a limit for each query.
 
     Args:
         tile: (r, c) codes.
-        peaks: from :func:`group_peaks`.
+        peaks: from :func:`group_peaks`; None to look at every code.
         limits: one code a query.
-        most: one count a query; a query with more codes above its limit yields none and is reported.
         axis: see the module text.
 
     Returns:
-        query (n,), gallery item (n,), code (n,), by query; and the reported queries (m,).
+        query (n,), gallery item (n,), code (n,).
     """
-    opened = torch.nonzero(peaks > limits[:, None])
-    query, group = opened[:, 0], opened[:, 1]
+    if peaks is None:
+        row, col = where_above(tile, limits[:, None] if axis == 1 else limits[None, :])
+        code = tile.flatten()[row * tile.shape[1] + col]
+        return (row, col, code) if axis == 1 else (col, row, code)
+    query, group = where_above(peaks, limits[:, None])
     size = tile.shape[axis] // GROUPS
     if axis == 1:
         found = tile.view(-1, size, GROUPS)[query, :, group]
     else:
         found = tile.view(GROUPS, size, -1)[group, :, query]
-    hits = torch.nonzero(found > limits[query, None])
-    which, member = hits[:, 0], hits[:, 1]
-    hit = query[which]
-    item = member * GROUPS + group[which] if axis == 1 else group[which] * size + member
-    over = torch.bincount(hit, minlength=len(most)) > most
-    code = found[which, member]
-    if bool(over.any()):
-        kept = ~over[hit]
-        hit, item, code = hit[kept], item[kept], code[kept]
-    return hit, item, code, torch.nonzero(over).flatten()
+    which, member = where_above(found, limits[query, None])
+    group = group[which]
+    item = member * GROUPS + group if axis == 1 else group * size + member
+    return query[which], item, found[which, member]
+
+
+def where_above(values: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns (n,), (n,) of the entries of a matrix that exceed ``limits`` (broadcast)."""
+    if values.device.type != "cpu":
+        row, col = torch.nonzero(values > limits, as_tuple=True)
+        return row, col
+    flat = torch.from_numpy(np.flatnonzero(np.greater(values.numpy(), limits.numpy())))
+    row = torch.div(flat, values.shape[1], rounding_mode="floor")
+    return row, flat - row * values.shape[1]
 
 
 def nth_largest(view: Tensor, rank: Tensor) -> Tensor:
@@ -95,7 +101,11 @@ def nth_largest(view: Tensor, rank: Tensor) -> Tensor:
         rank: (n,) int64, at least 1.
     """
     most = int(rank.max().clamp_max(view.shape[1]))
-    best = torch.topk(view, most, dim=1).values
+    if view.device.type == "cpu":
+        upper = np.partition(view.numpy(), view.shape[1] - most, axis=1)[:, view.shape[1] - most :]
+        best = torch.from_numpy(np.sort(upper, axis=1)).flip(1)
+    else:
+        best = torch.topk(view, most, dim=1).values
     value = best.gather(1, (rank.clamp_max(most) - 1)[:, None]).squeeze(1)
     lowest = -torch.inf if view.is_floating_point() else torch.iinfo(view.dtype).min
     return torch.where(rank <= most, value, torch.full_like(value, lowest))

@@ -7,9 +7,9 @@ from it and from each other as can be:
     z*_k = c w + ρ μ*_k,   ⟨μ*_i, μ*_j⟩ = -1/n,   ⟨z*_i, z*_j⟩ = c² - (1-c²)/n,   mean of all n+1 = c w.
 
 The simplex stands in an n-dimensional subspace of w^⊥ that contains r. Instead of an orthonormalisation a sample, one
-frame U_0..U_n of R^M is shared and moved by two reflections a sample, U_0 → ±w and then U_1 → ±r/ρ. All of it is one
-product with the shared frame and an update of rank 3. A Haar-random frame stays uniform in w^⊥ ∩ r^⊥ for each sample;
-samples of one batch share it, and every step draws a new one.
+frame U_0..U_n of R^M is shared and moved by two reflections a sample, U_0 → ±w and then U_1 → ±r/ρ. Folded together,
+that is the shared simplex times ρ and an update of rank 4. A Haar-random frame stays uniform in w^⊥ ∩ r^⊥ for each
+sample; samples of one batch share it, and every step draws a new one.
 
 Source: Le & Woo, "Spherical Embedding Expansion", PAKDD 2024, for the points; the folded construction is ours.
 """
@@ -128,49 +128,57 @@ def _frame(frame: Frame | Tensor, n: int, like: Tensor, generator: torch.Generat
     if frame == "fixed":
         return torch.eye(n + 1, dim, dtype=like.dtype, device=like.device)
     noise = torch.randn(dim, n + 1, dtype=like.dtype, device=like.device, generator=generator)
-    orthonormal: Tensor = torch.linalg.qr(noise)[0]
-    return orthonormal.t()
+    columns, triangle = torch.linalg.qr(noise)
+    # A positive diagonal makes the frame uniform; LAPACK chooses its signs by the data.
+    signed: Tensor = columns * torch.where(triangle.diagonal() < 0, -1.0, 1.0)
+    return signed.t()
 
 
 def _expand(z: Tensor, w: Tensor, frame: Tensor) -> Tensor:
-    cosine = (z * w).sum(-1, keepdim=True)
+    pair = frame[:2]
+    cosine = torch.linalg.vecdot(z, w)[:, None]
     residual = torch.addcmul(z, cosine, w, value=-1)
     rho = torch.linalg.vector_norm(residual, dim=-1, keepdim=True)
-    basis = torch.stack([w, residual], 1)
-    in_frame, on_basis = _coefficients((basis @ frame.t()).unbind(1), cosine, rho)
-    points = in_frame.flatten(0, 1) @ frame
-    return points.view(len(z), -1, z.shape[1]).baddbmm_(on_basis, basis)
+    # G_j: the corners in the frame, without their share of -1/n along r.
+    shared = _off_axis(len(frame) - 1, z.dtype, z.device) @ frame[2:]
+    rows = torch.cat([pair, shared])
+    on_w, on_a = (rows @ w.t()).t(), (rows @ residual.t()).t() / rho.clamp_min(SHORT)
+    coefficients = _coefficients(on_w, on_a, cosine, rho)
+    basis = torch.cat([pair.expand(len(z), -1, -1), w[:, None], residual[:, None]], 1)
+    points: Tensor = rho[:, None] * shared
+    points.baddbmm_(coefficients, basis)
+    return points
 
 
-def _coefficients(dots: tuple[Tensor, ...], cosine: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
-    """Write the points as a combination of the frame (k, n, n+1) and of w and r (k, n, 2), from inner products alone.
+def _coefficients(on_w: Tensor, on_a: Tensor, cosine: Tensor, rho: Tensor) -> Tensor:
+    """Write the points less ρ G_j as combinations (k, n, 4) of U_0, U_1, w and r, from inner products alone.
 
-    The mirrors are h1 = i1 (U_0 - s1 w) and h2 = i2 (H1 U_1 - s2 a) with a = r/ρ; the signs keep the differences long, so
-    that i1 and i2 are at most 1/√2. Reflected frame vectors are q_l = U_l - 2 d_l h1 - 2 t_l h2.
+    The mirrors are h1 = i1 U_0 + k1 w and h2 = i2 H1 U_1 + k2 a with a = r/ρ; k = ±i has the sign for which the sum is
+    long, so that i is at most 1/√2. Reflected, G_j becomes G_j - 2 D_j h1 - 2 T_j h2, and the points are
+    z*_j = c w - r/n + ρ (G_j - 2 D_j h1 - 2 T_j h2).
+
+    Args:
+        on_w: (k, 2+n) inner products of w with U_0, U_1 and G_1..G_n.
+        on_a: (k, 2+n) the same of a.
+        cosine: (k, 1) c.
+        rho: (k, 1) ρ.
     """
-    on_w, on_a = dots[0], dots[1] / rho.clamp_min(SHORT)
-    n = on_w.shape[1] - 1
-    s1, i1 = _mirror(on_w[:, :1])
-    d = on_w[:, 1:] * (-i1 * s1)
-    d1, h1_a = d[:, :1], i1 * on_a[:, :1]
-    s2, i2 = _mirror(on_a[:, 1:2] - 2 * d1 * h1_a)
-    # <h1, h2>, and <U_l, h2> from <U_l, H1 U_1> = [l = 1] - 2 d_1 d_l.
-    between = -i2 * (d1 + s2 * h1_a)
-    unit = torch.eye(1, n, dtype=d.dtype, device=d.device)
-    t = i2 * (unit - 2 * d1 * d - s2 * on_a[:, 1:]) - 2 * between * d
-
-    # Corners B in the reflected frame; where s2 = -1 its first axis points against r, and is turned round.
-    corners = torch.tensor(simplex(n), dtype=d.dtype, device=d.device)
-    flips = 1 + (s2 - 1) * unit
-    on_d, on_t = ((d * flips) @ corners.t(), (t * flips) @ corners.t())
-    on_h1 = 4 * d1 * i2 * on_t - 2 * on_d
-    in_frame = torch.cat([(i1 * on_h1)[..., None], corners * flips[:, None]], -1)
-    in_frame = in_frame - torch.nn.functional.pad((2 * i2 * on_t)[..., None], (1, n - 1))
-    on_basis = torch.stack([cosine - rho * i1 * s1 * on_h1, 2 * i2 * s2 * on_t], -1)
-    return in_frame * rho[..., None], on_basis
+    i1, k1 = _mirror(on_w[:, :1])
+    d1, d = k1 * on_w[:, 1:2], k1 * on_w[:, 2:]
+    twice = 2 * i1 * on_a[:, :1]  # 2 <h1, a>
+    i2, k2 = _mirror(on_a[:, 1:2] - twice * d1)
+    t = -2 * k2 * torch.addcmul(on_a[:, 2:], twice, d, value=-1)
+    on_h1 = -2 * rho * torch.addcmul(d, d1 * i2, t)
+    return torch.stack([i1 * on_h1, rho * i2 * t, torch.addcmul(cosine, k1, on_h1), k2 * t - 1 / d.shape[1]], -1)
 
 
 def _mirror(dot: Tensor) -> tuple[Tensor, Tensor]:
-    """The sign s = ±1 that keeps unit vectors with this inner product apart, x - s y, and the inverse of that length."""
-    away = dot.abs()
-    return torch.where(dot > 0, -1.0, 1.0).to(dot.dtype), torch.rsqrt(2 + 2 * away)
+    """Scale x ± y of unit vectors with inner product ``dot`` to length 1: the factor, and the factor with the sign."""
+    factor = torch.rsqrt(2 + 2 * dot.abs())
+    return factor, torch.copysign(factor, dot)
+
+
+@lru_cache(maxsize=32)
+def _off_axis(num_synthetic: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Corners 2..n+1 without their first coordinate, which is -1/n: (n, n-1)."""
+    return torch.tensor(simplex(num_synthetic), dtype=dtype, device=device)[:, 1:]

@@ -130,7 +130,6 @@ def run_facts(run: RunFiles) -> list[tuple[str, str]]:
     data, timing = result.get("data", {}), result.get("timing") or {}
     model, memory = result.get("model") or {}, result.get("peak_memory_mb")
     trained, _ = pick_rows(result)
-    parameters = model.get("params") or model.get("parameters")
     facts = [
         ("Data", data.get("source")),
         (
@@ -140,7 +139,8 @@ def run_facts(run: RunFiles) -> list[tuple[str, str]]:
         ("Data fingerprint", data.get("fingerprint")),
         ("Trunk", trained.get("trunk")),
         ("Picture side", f"{trained['size']} px" if trained.get("size") else None),
-        ("Parameters", f"{parameters:,}" if isinstance(parameters, int) else None),
+        ("Parameters", _parameters(model.get("parameters"))),
+        ("Embedding", f"{model['dim']} numbers" if model.get("dim") else None),
         ("Weights", model.get("weights") if isinstance(model.get("weights"), str) else None),
         ("Loss", trained.get("base")),
         ("Seed", result.get("seed")),
@@ -151,6 +151,12 @@ def run_facts(run: RunFiles) -> list[tuple[str, str]]:
         ("Run folder", run.folder.resolve()),
     ]
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+def _parameters(counts: Any) -> str | None:
+    if isinstance(counts, Mapping):
+        return ", ".join(f"{value:,} {name}" for name, value in counts.items() if isinstance(value, int)) or None
+    return f"{counts:,}" if isinstance(counts, int) else None
 
 
 def _sentence_case(name: str) -> str:

@@ -11,8 +11,8 @@ import pandas as pd
 from proxemics.core.config import Config
 from proxemics.core.files import atomic_path
 from proxemics.data.table import fingerprint
-from proxemics.evaluation.assess import Assessment
 from proxemics.evaluation import EvaluationResult
+from proxemics.evaluation.assess import Assessment
 from proxemics.models.embedder import Embedder
 from proxemics.training import facts
 from proxemics.training.loop import Progress

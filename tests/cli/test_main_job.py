@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from safetensors.torch import load_file
 
 
 def proxemics(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -93,12 +92,14 @@ def test_two_processes_give_the_numbers_of_one(tiny_settings: list[str], tmp_pat
     for devices in (1, 2):
         out = f"run{devices}"
         line = ["--devices", str(devices), "--quiet", "--no-report", "--out", out]
-        proxemics("train", *line, *sets([*tiny_settings, "train.epochs=2", "train.ema=null"]), cwd=tmp_path)
+        proxemics("train", *line, *sets([*tiny_settings, "train.epochs=2", "model.freeze_bn=true"]), cwd=tmp_path)
         runs[devices] = json.loads((tmp_path / out / "result.json").read_text())
     assert runs[1]["rows"][1]["metrics"] == pytest.approx(runs[2]["rows"][1]["metrics"])
     assert runs[1]["rows"][0]["num_queries"] == runs[2]["rows"][0]["num_queries"] > 0
-    first, second = (load_file(tmp_path / f"run{n}" / "bundle" / "model.safetensors") for n in (1, 2))
-    assert set(first) == set(second)
+    logs = [(tmp_path / f"run{n}" / "metrics.jsonl").read_text().splitlines() for n in (1, 2)]
+    losses = [[json.loads(line)["loss"] for line in log if '"loss"' in line] for log in logs]
+    assert len(losses[0]) == len(losses[1]) > 4
+    assert losses[0][:4] == pytest.approx(losses[1][:4], rel=1e-4)
 
 
 def test_config_verbs(tmp_path: Path) -> None:

@@ -42,13 +42,18 @@ def prefer(driver: Any, **features: str) -> None:
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": chosen})
 
 
+@pytest.fixture(scope="module")
+def address(glyph_run: Path) -> str:
+    return write_report(glyph_run).as_uri()
+
+
 @pytest.fixture
-def opened(browser: Any, glyph_run: Path) -> Any:
+def opened(browser: Any, address: str) -> Any:
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     prefer(browser, **{"prefers-reduced-motion": "reduce"})  # a click must not chase a page that still scrolls
     for kind in ("browser", "performance"):
         browser.get_log(kind)  # forget what came before
-    browser.get(write_report(glyph_run).as_uri())
+    browser.get(address)
     return browser
 
 

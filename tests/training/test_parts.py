@@ -7,7 +7,6 @@ import math
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -22,7 +21,7 @@ from proxemics.training.checkpoint import (
     save_checkpoint,
 )
 from proxemics.training.ema import WeightAverage
-from proxemics.training.guard import check_finite, is_collapsed
+from proxemics.training.guard import check_finite
 from proxemics.training.log import RunLog, read_log
 from proxemics.training.schedule import rate_factor
 from proxemics.training.shards import share_bounds
@@ -57,18 +56,6 @@ def test_non_finite_terms_are_named(value: float) -> None:
     check_finite({"base": 1.0}, 1)
     with pytest.raises(TrainingError, match=r"Non-finite loss at step 12 \(odba="):
         check_finite({"base": 1.0, "odba": value}, 12)
-
-
-def test_collapse_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
-    """User-pains 23: constant embeddings are reported, spread ones are not."""
-    generator = np.random.default_rng(0)
-    rows = generator.normal(size=(600, 16)).astype(np.float32)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    assert not is_collapsed(rows)
-    assert not caplog.records
-    assert is_collapsed(np.repeat(rows[:1], 600, axis=0))
-    assert "collapsed to nearly one point" in caplog.text
-    assert not is_collapsed(rows[:1])
 
 
 def _trained_layer() -> tuple[nn.Linear, torch.optim.Optimizer]:

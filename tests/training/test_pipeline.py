@@ -15,7 +15,7 @@ from proxemics.core.errors import EvaluationError, ProxemicsError, TrainingError
 from proxemics.evaluation import evaluate_embeddings
 from proxemics.models.bundle import load_bundle
 from proxemics.training.evaluate_run import evaluate
-from proxemics.training.log import read_log
+from proxemics.training.log import Silent, read_log
 from proxemics.training.pipeline import fit, validator
 from proxemics.training.run_folder import RunFolder
 from proxemics.training.tables import prepare_table, rows_of
@@ -124,7 +124,7 @@ def test_test_rows_cannot_choose_the_model(tiny_settings: list[str], tmp_path: P
 def test_a_protocol_that_cannot_work_is_refused_before_training(tiny_settings: list[str], tmp_path: Path) -> None:
     """User-pains 9: query and gallery are checked before the first step."""
     settings = [*tiny_settings, "evaluation.protocol=cross_domain", "evaluation.query_domain=sketch"]
-    with pytest.raises(EvaluationError, match="No picture of the domain 'sketch'"):
+    with pytest.raises(EvaluationError, match="No picture has the domain 'sketch'"):
         fit(make_config({}, settings), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -144,3 +144,40 @@ def test_wrong_values_end_in_one_line(bad: str, tiny_settings: list[str], tmp_pa
     with pytest.raises(ProxemicsError) as caught:
         fit(make_config({}, [*tiny_settings, bad]), tmp_path / "run")
     assert "\n" not in str(caught.value)
+
+
+def test_a_mended_mistake_does_not_block_the_folder(tiny_settings: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(ProxemicsError, match="resnet5"):
+        fit(make_config({}, [*tiny_settings, "model.trunk=resnet5"]), out)
+    assert fit(make_config({}, [*tiny_settings, "train.epochs=1"]), out)["rows"]
+
+
+def test_accumulation_equals_the_large_batch_where_the_loss_is_a_mean(tiny_settings: list[str], tmp_path: Path) -> None:
+    """User-pains 29: equal for per-sample means; a note for losses that see the batch as a set."""
+    settings = [*tiny_settings, "train.epochs=1", "model.freeze_bn=true", "loss.name=norm_softmax"]
+    for parts in (1, 2):
+        fit(make_config({}, [*settings, f"train.accumulate={parts}"]), tmp_path / f"{parts}")
+    losses = [[record["loss"] for record in read_log(tmp_path / f"{parts}") if "loss" in record] for parts in (1, 2)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    said: list[str] = []
+    reporter = Silent()
+    reporter.say = said.append  # type: ignore[method-assign]
+    fit(make_config({}, [*tiny_settings, "train.epochs=1", "train.accumulate=2"]), tmp_path / "pa", reporter=reporter)
+    assert any("looks at the batch as a set" in line for line in said)
+    assert any("proxies: " in line and "learning rate 0.01" in line for line in said)
+
+
+def test_collapse_is_said_within_the_first_epoch(tiny_settings: list[str], tmp_path: Path) -> None:
+    """User-pains 23: embeddings that fall into one point are reported after the epoch in which it happens."""
+    said: list[str] = []
+    reporter = Silent()
+    reporter.say = said.append  # type: ignore[method-assign]
+    settings = [*tiny_settings, "train.epochs=1", "model.dim=1"]
+    fit(make_config({}, settings), tmp_path / "run", reporter=reporter)
+    assert any("embeddings have collapsed" in line for line in said)
+
+
+def test_losses_that_start_from_class_means_do(tiny_settings: list[str], tmp_path: Path) -> None:
+    settings = [*tiny_settings, "train.epochs=1", "loss.name=pd_loss"]
+    assert fit(make_config({}, settings), tmp_path / "run")["rows"][0]["base"] == "pd_loss"

@@ -46,7 +46,10 @@ def demo(
     pictures = out.with_name(f"{out.name}-pictures")
     table = write(spec, pictures)
     if not (quiet or as_json):
-        typer.echo(f"Rendered {spec.num_images} pictures of {spec.train_classes + spec.test_classes} glyphs: {pictures}", err=True)
+        typer.echo(
+            f"Rendered {spec.num_images} pictures of {spec.train_classes + spec.test_classes} glyphs: {pictures}",
+            err=True,
+        )
     base = {"seed": seed, "data": {"source": str(table)}}
     config = make_config(base, [*DEMO_SETTINGS, *(assignments or [])])
     result = run_training(config, out, restart=restart, write_report=True, quiet=quiet or as_json)

@@ -168,6 +168,8 @@ class EvaluationConfig(Section):
     """With cross_domain: the domain of the queries."""
     gallery_domain: str | None = None
     """With cross_domain: the domain of the gallery; null: every other domain."""
+    absent: Literal["error", "skip", "keep"] = "error"
+    """Queries whose class the gallery lacks: refuse, leave out, or leave to be counted as lone queries."""
     recall_at: tuple[int, ...] = (1, 2, 4, 8)
     """The k of Recall@k (any hit among the k nearest)."""
     clustering: bool = False

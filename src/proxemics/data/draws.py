@@ -1,9 +1,9 @@
-"""Drawing classes (or groups) for a split so that new ones never move old ones.
+"""Drawing classes (or groups) for a split so that new ones do not move old ones.
 
 Each class has a fixed number in [0, 1), a hash of the seed and its own name; it is drawn when the number is below the
 wanted fraction. So a class never changes side because other classes were added or removed, and shares are met on
 average: of 200 classes at 0.5 about 100 ± 7 are drawn. Only if a side would get fewer than it needs, the classes
-nearest to the threshold are moved.
+nearest to the threshold are moved; with about ten classes that happens, and there a new class can move an old one.
 """
 
 from __future__ import annotations

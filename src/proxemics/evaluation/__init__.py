@@ -1,1 +1,23 @@
-"""evaluation."""
+"""Exact retrieval evaluation: metrics, neighbours, intervals and protocols. Needs torch and NumPy only."""
+
+from proxemics.evaluation.clustering import clustering_scores, rho_spectrum
+from proxemics.evaluation.evaluate import evaluate_embeddings
+from proxemics.evaluation.intervals import class_intervals
+from proxemics.evaluation.knn import Neighbours, nearest_neighbours
+from proxemics.evaluation.protocols import Selection, cross_domain, leave_one_domain_out, query_gallery, zero_shot
+from proxemics.evaluation.result import EvaluationResult
+
+__all__ = [
+    "EvaluationResult",
+    "Neighbours",
+    "Selection",
+    "class_intervals",
+    "clustering_scores",
+    "cross_domain",
+    "evaluate_embeddings",
+    "leave_one_domain_out",
+    "nearest_neighbours",
+    "query_gallery",
+    "rho_spectrum",
+    "zero_shot",
+]

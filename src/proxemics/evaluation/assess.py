@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 
 from proxemics.core.config import EvaluationConfig
 from proxemics.core.errors import EvaluationError, did_you_mean
-from proxemics.evaluation import EvaluationResult, evaluate_embeddings
+from proxemics.evaluation.evaluate import evaluate_embeddings
+from proxemics.evaluation.protocols import Selection, cross_domain, leave_one_domain_out, query_gallery, zero_shot
+from proxemics.evaluation.result import EvaluationResult
 
 if TYPE_CHECKING:
     import pandas as pd
+
+NEIGHBOURS = 8
+"""Neighbours kept for each query: as many as the report shows."""
 
 
 @dataclass(frozen=True)
@@ -22,43 +27,38 @@ class Assessment:
 
     Attributes:
         result: metrics, intervals and per-query arrays.
-        query_rows: (Q,) row numbers of the queries in the table.
-        gallery_rows: (G,) row numbers of the gallery in the table.
+        selection: row numbers of the queries and the gallery in the table.
     """
 
     result: EvaluationResult
-    query_rows: NDArray[np.int64]
-    gallery_rows: NDArray[np.int64]
+    selection: Selection
 
 
-def choose_rows(frame: pd.DataFrame, evaluation: EvaluationConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row numbers of queries and gallery; they are the same array when every picture is both.
+def select_rows(frame: pd.DataFrame, evaluation: EvaluationConfig) -> Selection:
+    """Choose queries and gallery among the rows of one split.
 
     Args:
-        frame: the rows of one split, with ``domain`` and, for query_gallery, ``role``.
+        frame: with ``label``, ``domain`` and, for query_gallery, ``role``.
         evaluation: the protocol and its domains.
 
     Raises:
-        EvaluationError: a domain or role is not in the table.
+        DataError: a domain or role is not in the table, or the gallery lacks classes of queries.
+        EvaluationError: the query domain is not in the table.
     """
-    everything = np.arange(len(frame), dtype=np.int64)
+    table = {name: frame[name].astype(str).to_list() for name in frame.columns if name in ("label", "domain", "role")}
     if evaluation.protocol == "zero_shot":
-        return everything, everything
+        return zero_shot(table)
     if evaluation.protocol == "query_gallery":
-        if "role" not in frame.columns:
-            raise EvaluationError("protocol query_gallery needs a column `role` with the values query and gallery.")
-        role = frame["role"].astype(str).to_numpy()
-        return _some(everything[role == "query"], "role=query"), _some(everything[role == "gallery"], "role=gallery")
-    domains = frame["domain"].astype(str).to_numpy()
-    known = sorted(set(domains))
-    for name in (evaluation.query_domain, evaluation.gallery_domain):
-        if name is not None and name not in known:
-            raise EvaluationError(
-                f"No picture of the domain {name!r}; there are {', '.join(known)}.{did_you_mean(name, known)}"
-            )
-    is_query = domains == evaluation.query_domain
-    is_gallery = domains == evaluation.gallery_domain if evaluation.gallery_domain is not None else ~is_query
-    return _some(everything[is_query], "queries"), _some(everything[is_gallery], "the gallery")
+        return query_gallery(table, column="role", absent=evaluation.absent)
+    query = evaluation.query_domain or ""
+    if evaluation.gallery_domain is not None:
+        return cross_domain(table, query, evaluation.gallery_domain, absent=evaluation.absent)
+    known = sorted(set(table["domain"]))
+    if query not in known:
+        raise EvaluationError(
+            f"No picture has the domain {query!r}; there are {', '.join(known)}.{did_you_mean(query, known)}"
+        )
+    return leave_one_domain_out(table, absent=evaluation.absent)[query]
 
 
 def assess(
@@ -76,30 +76,30 @@ def assess(
         frame: N rows with ``path``, ``label``, ``domain``.
         evaluation: protocol, k of Recall@k, bootstrap.
         seed: seeds the bootstrap and k-means.
-        intervals: whether to compute bootstrap intervals.
+        intervals: whether to compute what takes longer: bootstrap intervals and clustering.
 
     Returns:
         The result with the rows it is about.
+
+    Raises:
+        EvaluationError: NaN rows (named by file), one class only, or no query with a positive.
     """
-    queries, gallery = choose_rows(frame, evaluation)
-    labels = frame["label"].astype(str).to_numpy()
-    paths = frame["path"].astype(str).to_list()
-    same = queries is gallery
+    selection = select_rows(frame, evaluation)
+    labels, paths, domains = (frame[name].astype(str).to_numpy() for name in ("label", "path", "domain"))
+    query, gallery = selection.query, selection.gallery
     result = evaluate_embeddings(
-        embeddings[queries],
-        labels[queries],
-        None if same else embeddings[gallery],
-        None if same else labels[gallery],
+        embeddings[query],
+        labels[query],
+        None if selection.own else embeddings[gallery],
+        None if selection.own else labels[gallery],
         recall_at=evaluation.recall_at,
+        neighbours=NEIGHBOURS,
+        forbidden=None if selection.own else selection.forbidden,
+        groups={"domain": domains[query]},
         bootstrap=evaluation.bootstrap if intervals else 0,
         clustering=evaluation.clustering and intervals,
         seed=seed,
-        paths=[paths[row] for row in queries],
+        paths=paths[query].tolist(),
+        gallery_paths=None if selection.own else paths[gallery].tolist(),
     )
-    return Assessment(result, queries, gallery)
-
-
-def _some(rows: NDArray[np.int64], what: str) -> NDArray[np.int64]:
-    if len(rows) == 0:
-        raise EvaluationError(f"No pictures for {what} in this split; check the columns domain and role.")
-    return rows
+    return Assessment(result, selection)

@@ -14,7 +14,7 @@ from torch import Tensor
 from proxemics.core.errors import EvaluationError
 
 Embeddings: TypeAlias = "Tensor | NDArray[np.generic] | Sequence[Sequence[float]]"
-_ROWS = 4096
+_ROWS = 512  # a chunk of 512-d float64 rows stays in the cache
 
 
 def row_chunks(count: int, size: int = _ROWS) -> Iterator[slice]:
@@ -94,6 +94,6 @@ def _refuse_non_finite(matrix: Tensor, name: str, paths: Sequence[str] | None) -
     shown = ", ".join(f"{row} ({paths[row]})" if paths is not None else str(row) for row in bad[:5])
     more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
     raise EvaluationError(
-        f"{name} holds NaN or infinity in row{'s' if len(bad) > 1 else ''} {shown}{more}; a ranking with them is meaningless: "
-        "repair the images or the model, or drop the rows."
+        f"{name} holds NaN or infinity in row{'s' if len(bad) > 1 else ''} {shown}{more}; a ranking with them is "
+        "meaningless: repair the images or the model, or drop the rows."
     )

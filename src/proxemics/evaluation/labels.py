@@ -36,8 +36,8 @@ def label_array(labels: Labels, name: str = "labels") -> NDArray[np.generic]:
     array = np.asarray(labels.detach().cpu().numpy() if isinstance(labels, Tensor) else labels)
     if array.ndim != 1:
         raise EvaluationError(
-            f"{name} has shape {array.shape}, but one label per image, shape (N,), is needed: multi-label retrieval has no "
-            f"single definition of Recall or MAP@R, so evaluate one column at a time, e.g. {name}[:, 0]."
+            f"{name} has shape {array.shape}, but one label per image, shape (N,), is needed: multi-label retrieval "
+            f"has no single definition of Recall or MAP@R, so evaluate one column at a time, e.g. {name}[:, 0]."
         )
     if array.size == 0:
         return array.astype(np.int64)
@@ -50,8 +50,8 @@ def label_array(labels: Labels, name: str = "labels") -> NDArray[np.generic]:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iuU":
         raise EvaluationError(
-            f"{name} has dtype {array.dtype}; use integers (any width) or strings, because floating labels merge classes "
-            "above 2**24."
+            f"{name} has dtype {array.dtype}; use integers (any width) or strings, because floating labels merge "
+            "classes above 2**24."
         )
     return array
 

@@ -171,7 +171,9 @@ class _Task:
 
     def _scan(self, precision: str, screen: Screen | None) -> Scan | None:
         queries, gallery = len(self.horizon), self.space.gallery.raw.shape[0]
-        screen = screen if screen is not None else _SCREENS["float32" if precision == "float64" else precision](self.space)
+        screen = (
+            screen if screen is not None else _SCREENS["float32" if precision == "float64" else precision](self.space)
+        )
         k = self.request.nearest
         counts, start = self.positives.counts, self.positives.start[:-1]
         floor = torch.full((queries,), -torch.inf, dtype=torch.float64, device=counts.device)

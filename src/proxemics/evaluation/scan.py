@@ -1,17 +1,17 @@
 """The state of a set of queries while tiles of scores go by: how many foreign items stand before each positive.
 
-Only four things are kept, because no metric needs a sorted gallery. Let a query have R positives, best first, and let its
-*horizon* h be the deepest place that any metric looks at (R + 1, or more on request). A *slot* s counts foreign items that
-stand behind s positives and before the next, so that the a-th positive stands at place a + (slots 0..a-1).
+Little is kept, because no metric needs a sorted gallery. Let a query have R positives, best first, and let its
+*horizon* h be the deepest place that any metric looks at (R + 1, or more on request). A *slot* s counts the foreign
+items that stand behind s positives and before the next, so that the a-th positive stands at place a + (slots 0..a-1).
 
-* While some positive can still stand within h, foreign items above the last such positive are extracted from each tile and
-  put in their slots. There are few of them: the threshold rises as the slots fill.
-* When no positive can, Recall@k with k > h still needs the place of the first positive, for which a count above its score
-  is enough. It is counted twice, at the score plus and minus the error bound of the screen, which proves the outcome unless
-  some k lies between the two counts.
-* Extracted items whose screened score is too near a positive are scored again in float64; the rest is proven.
-* Queries with implausibly many items near their threshold (collapsed embeddings, masses of duplicates) are given up here
-  and marked *hard*: :mod:`proxemics.evaluation.exact` ranks them in float64 from the start.
+* While some positive can still stand within h, foreign items above the last such positive are extracted from each tile
+  and put in their slots. There are few of them: the threshold rises as the slots fill.
+* When no positive can, Recall@k with k > h still needs the place of the first positive, for which a count above its
+  score is enough. It is counted twice, at the score plus and minus the error bound of the screen, which proves the
+  outcome unless some k lies between the two counts.
+* Extracted items whose screened score is too near a positive are scored again, more finely; the rest is proven.
+* Queries with implausibly many items near their threshold (collapsed embeddings, masses of duplicates) are given up
+  here and marked *hard*: :mod:`proxemics.evaluation.exact` ranks them in float64 from the start.
 """
 
 from __future__ import annotations
@@ -290,10 +290,9 @@ class Scan:
     def _floor(self, tile: Tensor, peaks: Tensor | None, rows: slice, axis: int) -> Tensor:
         """Scores that as many items of this tile reach as the horizon (or the list) has places."""
         rank = torch.where(self.state[rows] == ALIVE, self.horizon[rows], max(self.nearest.k, 1))
+        view = tile if axis == 1 else tile.T
         if peaks is not None and int(rank.max()) <= GROUPS // 2:
             view = peaks  # the largest of the groups are items too, and fewer
-        else:
-            view = tile if axis == 1 else tile.T
         code = nth_largest(view[: len(rank)], rank)
         value = self.screen.values(code)
         known = code >= 0 if code.dtype == torch.int16 else code > -torch.inf
@@ -333,9 +332,10 @@ class Scan:
         margin = error + rows.stop * 2.0**-48  # the keys are rounded too
         place = torch.searchsorted(self._key[begin + 1 : end + 1], key).add_(begin)
         behind = self._key[place + 1] - key
-        decided = (key - self._key[place] > margin) & (behind > margin) & alive
+        decided: Tensor = (key - self._key[place] > margin) & (behind > margin) & alive
         self.slots.add(place[decided & (behind < 4)])
-        return alive & ~decided
+        doubtful: Tensor = alive & ~decided
+        return doubtful
 
     def _refresh(self, rows: slice) -> None:
         """Find the last positive of each query that can still stand within the horizon."""

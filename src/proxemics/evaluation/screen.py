@@ -1,13 +1,13 @@
 """Fast scores with a proven error bound, so that only what they cannot decide is computed again in float64.
 
-A screen computes a tile of scores by one matrix product in float32 or bfloat16 and returns *codes*: numbers of a type that
-compares quickly and in the order of the scores. For every query row it knows ``eps`` with
+A screen computes a tile of scores by one matrix product in float32 or bfloat16 and returns *codes*: numbers of a type
+that compares quickly and in the order of the scores. For every query row it knows ``eps`` with
 
     |exact score - screened score| <= eps,
 
-by Cauchy-Schwarz on the rounding residuals of the rows plus the bound n*u/(1-n*u) on any summation order of a dot product
-(Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). A threshold on exact scores therefore becomes a code
-that surely keeps, or surely excludes, what lies beyond it.
+by Cauchy-Schwarz on the rounding residuals of the rows plus the bound n*u/(1-n*u) on any summation order of a dot
+product (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). A threshold on exact scores therefore
+becomes a code that surely keeps, or surely excludes, what lies beyond it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Screen(Protocol):
 
 def _down(values: Tensor) -> Tensor:
     rounded = values.float()
-    return torch.where(rounded.double() > values, torch.nextafter(rounded, torch.full_like(rounded, -torch.inf)), rounded)
+    return torch.where(
+        rounded.double() > values, torch.nextafter(rounded, torch.full_like(rounded, -torch.inf)), rounded
+    )
 
 
 def _up(values: Tensor) -> Tensor:
@@ -198,7 +200,10 @@ def full_precision() -> Iterator[None]:
 @lru_cache(maxsize=1)
 def brain_is_fast() -> bool:
     """Whether this CPU multiplies bfloat16 natively, at 1.5 times the float32 rate or better, with float32 sums."""
-    if torch.backends.cpu.get_cpu_capability() not in {"AVX512", "AVX512_BF16", "AMX"} or not torch.backends.mkldnn.is_available():
+    if (
+        torch.backends.cpu.get_cpu_capability() not in {"AVX512", "AVX512_BF16", "AMX"}
+        or not torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    ):
         return False
     left = torch.linspace(-1, 1, 512 * 512).view(512, 512).sin_()
     half = left.bfloat16()

@@ -37,7 +37,7 @@ class Side:
     def rough(self) -> float:
         """Bound on the error of a product of two such rows in single precision; infinite where it could overflow."""
         positive = self.scale[self.scale > 0]
-        tame = len(positive) > 0 and 2.0**-40 < float(positive.min()) and float(positive.max()) < 2.0**40
+        tame = len(positive) > 0 and float(positive.min()) > 2.0**-40 and float(positive.max()) < 2.0**40
         if not tame or self.mean is not None or self.raw.dtype != torch.float32:
             return float("inf")
         return (self.raw.shape[1] + 8) * 2.0**-24 * 1.01
@@ -97,7 +97,9 @@ class Space:
         for side in (self.query, self.gallery):
             # Buffers that stay in cache: fresh temporaries cost more than the arithmetic.
             wide = torch.empty(shape, dtype=precision, device=device)
-            sides.append((side, wide, wide if side.raw.dtype == precision else wide.new_empty(shape, dtype=side.raw.dtype)))
+            sides.append(
+                (side, wide, wide if side.raw.dtype == precision else wide.new_empty(shape, dtype=side.raw.dtype))
+            )
         scores = torch.empty(len(rows), dtype=torch.float64, device=device)
         for part in row_chunks(len(rows), _PAIRS):
             count = part.stop - part.start
@@ -148,14 +150,15 @@ def make_space(query: Tensor, gallery: Tensor | None, metric: str = "cosine") ->
 
     Example:
         >>> space = make_space(torch.tensor([[3.0, 4.0], [1.0, 0.0]]), None)
-        >>> space.pairs(torch.tensor([0]), torch.tensor([1])).tolist()
-        [0.6]
+        >>> round(float(space.pairs(torch.tensor([0]), torch.tensor([1]))), 12)
+        0.6
     """
     if metric not in METRICS:
         raise EvaluationError(f"metric={metric!r}; use one of {', '.join(METRICS)}.{did_you_mean(metric, METRICS)}")
     if gallery is not None and gallery.shape[1] != query.shape[1]:
         raise EvaluationError(
-            f"Queries have {query.shape[1]} dimensions and the gallery has {gallery.shape[1]}; embed both with one model."
+            f"Queries have {query.shape[1]} dimensions and the gallery has {gallery.shape[1]}; "
+            "embed both with one model."
         )
     if metric == "cosine":
         side = _unit_side(query)
@@ -168,7 +171,7 @@ def make_space(query: Tensor, gallery: Tensor | None, metric: str = "cosine") ->
 def norms(matrix: Tensor, mean: Tensor | None = None) -> Tensor:
     """Return the float64 lengths (N,) of the rows of ``matrix - mean``."""
     result = torch.empty(matrix.shape[0], dtype=torch.float64, device=matrix.device)
-    for part in row_chunks(matrix.shape[0], 2048):
+    for part in row_chunks(matrix.shape[0]):
         rows = matrix[part].double()
         result[part] = torch.linalg.vector_norm(rows if mean is None else rows - mean, dim=1)
     return result
@@ -188,7 +191,9 @@ def _dot_space(query: Tensor, gallery: Tensor | None) -> Space:
     left = _unit_side(query)  # the length of a query does not change its ranking
     length = norms(query if gallery is None else gallery)
     unit = 1 / max(float(length.max()), 1e-300)
-    return Space(left, _scaled_side(query if gallery is None else gallery, length, unit, None), None, "dot", _tie(query.shape[1]))
+    return Space(
+        left, _scaled_side(query if gallery is None else gallery, length, unit, None), None, "dot", _tie(query.shape[1])
+    )
 
 
 def _euclidean_space(query: Tensor, gallery: Tensor | None) -> Space:

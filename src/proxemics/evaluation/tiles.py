@@ -1,11 +1,11 @@
 """Reading a tile of codes while it is in cache: counts, sparse extraction and the bounds for it.
 
-A tile is (rows, cols); ``axis=1`` looks at it from its rows (queries) against its columns (gallery), ``axis=0`` from its
-columns against its rows, which is how one product serves both halves of a symmetric score matrix. Both sizes of the
+A tile is (rows, cols); ``axis=1`` looks at it from its rows (queries) against its columns (gallery), ``axis=0`` from
+its columns against its rows, which is how one product serves both halves of a symmetric score matrix. Both sizes of the
 buffer are multiples of :data:`GROUPS`; what lies outside the data holds the lowest code.
 
-Where few items pass a limit, gallery items are looked at in :data:`GROUPS` groups first, and a query opens only groups whose
-largest code passes. On the CPU, NumPy compares and lists the hits, several times faster than torch does.
+Where few items pass a limit, gallery items are looked at in :data:`GROUPS` groups first, and a query opens only groups
+whose largest code passes. On the CPU, NumPy compares and lists the hits, several times faster than torch does.
 """
 
 from __future__ import annotations
@@ -73,10 +73,7 @@ def extract_above(tile: Tensor, peaks: Tensor | None, limits: Tensor, axis: int)
         return (row, col, code) if axis == 1 else (col, row, code)
     query, group = where_above(peaks, limits[:, None])
     size = tile.shape[axis] // GROUPS
-    if axis == 1:
-        found = tile.view(-1, size, GROUPS)[query, :, group]
-    else:
-        found = tile.view(GROUPS, size, -1)[group, :, query]
+    found = tile.view(-1, size, GROUPS)[query, :, group] if axis == 1 else tile.view(GROUPS, size, -1)[group, :, query]
     which, member = where_above(found, limits[query, None])
     group = group[which]
     item = member * GROUPS + group if axis == 1 else group * size + member

@@ -113,6 +113,9 @@ class Trainer:
             ImageError: a picture cannot be read.
         """
         resumed = resume and self._load()
+        for group in self.groups:
+            size = sum(parameter.numel() for parameter in group["params"])
+            self.reporter.say(f"{group['name']}: {size:,} parameters at learning rate {group['base_lr']:g}")
         log = self._open_log(resume_step=self.progress.step if resumed else None)
         epochs = self.config.train.epochs
         self.reporter.start("train", epochs * self.steps_per_epoch, done=self.progress.step)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
@@ -20,11 +22,12 @@ from proxemics.data.dataset import ImageDataset
 from proxemics.data.labels import LabelMap
 from proxemics.data.split_files import save_split
 from proxemics.data.transforms import TrainTransform
-from proxemics.evaluation.assess import Assessment, assess, choose_rows
+from proxemics.evaluation.assess import Assessment, assess, select_rows
+from proxemics.losses import ProxyLoss
 from proxemics.models.bundle import save_bundle
 from proxemics.models.embedder import Embedder
 from proxemics.training.build import build_base_loss, build_embedder, build_fabric, build_sampler
-from proxemics.training.guard import is_collapsed
+from proxemics.training.checkpoint import POINTER
 from proxemics.training.log import Reporter, Silent
 from proxemics.training.loop import Progress, Trainer
 from proxemics.training.results import describe_run, save_per_query
@@ -71,6 +74,11 @@ def fit(
         if restart and folder.config.exists():
             shutil.rmtree(folder.path)
         folder.claim(config)
+    fabric.barrier()
+    if folder.result.exists():
+        reporter.say(f"The run in {folder.path} is finished; --restart trains it again.")
+        return folder.read_result() if fabric.is_global_zero else {}
+    if fabric.is_global_zero:
         save_split(table, folder.split)
     fabric.barrier()
 
@@ -89,6 +97,7 @@ def fit(
         result = describe_run(config, table, progress, {"none": trained, "frozen": frozen}, embedder)
         result["timing"]["total_seconds"] = round(time.perf_counter() - began, 1)
         write_json(folder.result, result)
+        shutil.rmtree(folder.path / "cache", ignore_errors=True)
     fabric.barrier()
     return result
 
@@ -127,10 +136,19 @@ def train(
         max_pixels=config.data.max_pixels,
         on_error=config.data.on_error,
     )
+    loss = build_base_loss(config, num_classes=len(labels), dim=embedder.dim)
+    if isinstance(loss, ProxyLoss) and loss.starts_from_class_means and not (folder.checkpoint / POINTER).exists():
+        start = embed_rows(config, embedder, train_rows, fabric=fabric, cache=None, reporter=reporter, task="means")
+        loss.set_class_means(torch.from_numpy(start), torch.from_numpy(ids))
+    if config.train.accumulate > 1 and not getattr(loss, "per_sample_mean", True):
+        reporter.say(
+            f"Note: {config.loss.name} looks at the batch as a set, so train.accumulate={config.train.accumulate} is "
+            f"not the same as one batch of {config.train.batch_size}."
+        )
     trainer = Trainer(
         config,
         embedder,
-        build_base_loss(config, num_classes=len(labels), dim=embedder.dim),
+        loss,
         dataset=dataset,
         sampler=build_sampler(config, ids, rank=fabric.global_rank, world_size=fabric.world_size),
         out=folder.path,
@@ -154,8 +172,11 @@ def validator(
 
     def validate(model: Embedder) -> dict[str, float]:
         embeddings = embed_rows(config, model, rows, fabric=fabric, cache=cache, reporter=reporter, task="validate")
-        is_collapsed(embeddings)
-        found = assess(embeddings, rows, config.evaluation, seed=config.seed, intervals=False).result
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = assess(embeddings, rows, config.evaluation, seed=config.seed, intervals=False).result
+        for warning in caught:
+            reporter.say(f"Warning: {warning.message}")
         return {name: float(found[name]) for name in VALIDATION_METRICS}
 
     return validate
@@ -222,7 +243,7 @@ def check_protocol(table: pd.DataFrame, evaluation: EvaluationConfig) -> None:
         EvaluationError: no query could find a picture of its class.
     """
     for split in ("val", "test"):
-        choose_rows(rows_of(table, split), evaluation)
+        select_rows(rows_of(table, split), evaluation)
 
 
 def save_array(path: Path, array: NDArray[np.float32]) -> None:

@@ -102,8 +102,8 @@ def describe_run(
 def save_per_query(found: Assessment, rows: pd.DataFrame, path: Path) -> None:
     """Write one row a query: who it is, who is nearest, and how well it was retrieved."""
     per_query = found.result.per_query
-    queries = rows.iloc[found.query_rows].reset_index(drop=True)
-    gallery = rows.iloc[found.gallery_rows].reset_index(drop=True)
+    queries = rows.iloc[found.selection.query].reset_index(drop=True)
+    gallery = rows.iloc[found.selection.gallery].reset_index(drop=True)
     neighbours = np.asarray(per_query["neighbours"])
     paths, labels = gallery["path"].to_numpy(), gallery["label"].to_numpy()
     frame = queries[["path", "label", "domain"]].copy()

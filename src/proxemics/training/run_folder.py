@@ -56,6 +56,11 @@ class RunFolder:
         """The latest checkpoint and the best weights."""
         return self.path / "checkpoint"
 
+    @property
+    def holds_work(self) -> bool:
+        """Whether a run has left anything here that would be lost."""
+        return self.result.exists() or (self.checkpoint / "latest.json").exists()
+
     def read_config(self) -> Config:
         """Return the configuration of the run."""
         if not self.config.exists():
@@ -75,7 +80,7 @@ class RunFolder:
         Raises:
             TrainingError: it holds a run with another configuration; the message names the keys that differ.
         """
-        if self.config.exists():
+        if self.config.exists() and self.holds_work:
             other = load_config(self.config)
             different = differing_keys(other.model_dump(), config.model_dump())
             # How the pictures are read and where the arithmetic is done may change between two sittings of one run.

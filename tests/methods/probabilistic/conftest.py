@@ -53,7 +53,14 @@ def integral(sphere: SimpleNamespace) -> Callable[[Callable[[Tensor], Tensor]], 
     return integrate
 
 
-def log_density(points: Tensor, mu: Tensor, kappa: Tensor, det: str, stretch_sample: bool, log_normalizer: Callable[[Tensor], Tensor]) -> Tensor:
+def log_density(
+    points: Tensor,
+    mu: Tensor,
+    kappa: Tensor,
+    det: str,
+    stretch_sample: bool,
+    log_normalizer: Callable[[Tensor], Tensor],
+) -> Tensor:
     """The nivMF log-densities (..., C) written out with a tensor (..., C, M)."""
     mu = mu / mu.norm(dim=-1, keepdim=True)
     stretched = kappa * mu
@@ -62,7 +69,12 @@ def log_density(points: Tensor, mu: Tensor, kappa: Tensor, det: str, stretch_sam
     length = moved.norm(dim=-1)
     logs = kappa.log().sum(-1)
     dim = mu.shape[-1]
-    log_det = {"released": logs - g.log(), "mode": logs - dim * g.log(), "exact": logs - dim * length.log(), "none": 0 * g}[det]
+    log_det = {
+        "released": logs - g.log(),
+        "mode": logs - dim * g.log(),
+        "exact": logs - dim * length.log(),
+        "none": 0 * g,
+    }[det]
     compared = moved / length[..., None] if stretch_sample else points[..., None, :]
     return log_normalizer(g) + log_det + (compared * stretched).sum(-1)
 

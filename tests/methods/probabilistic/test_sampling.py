@@ -31,12 +31,14 @@ def draws(dim: int, kappa: float, count: int = 4000, sampler: str = "stable") ->
 def test_mean_cosine_and_isotropy(dim: int, kappa: float) -> None:
     u, mu = draws(dim, kappa)
     assert (u.norm(dim=-1) - 1).abs().max() < 1e-6
-    w = (u.double() @ mu.double())
+    w = u.double() @ mu.double()
     mean = vmf_mean_resultant_length(torch.tensor(kappa, dtype=torch.float64), dim)
     assert (w.mean() - mean).abs() < 4 * w.std() / math.sqrt(len(w)) + 1e-9
     across = torch.nn.functional.normalize(u.double() - w[:, None] * mu.double(), dim=-1)
     # Uniform directions in the tangent space: mean 0 and covariance (I - μμᵀ) / (M-1), tested along fixed axes.
-    axes = torch.linalg.qr(torch.cat([mu[:, None], torch.randn(dim, 2, generator=generator(3))], 1).double()).Q[:, 1:dim]
+    axes = torch.linalg.qr(torch.cat([mu[:, None], torch.randn(dim, 2, generator=generator(3))], 1).double()).Q[
+        :, 1:dim
+    ]
     along = across @ axes[:, :2]
     assert along.mean(0).abs().max() < 4 / math.sqrt(len(w) * (dim - 1))
     assert (along.square().mean(0) * (dim - 1)).tolist() == pytest.approx([1.0] * along.shape[1], abs=0.13)

@@ -127,6 +127,7 @@ class ProbabilisticProxies(Method):
         check_choice("guidance", guidance, get_args(Guidance))
         check_choice("temperature_position", temperature_position, get_args(TemperaturePosition))
         check_choice("sampler", sampler, get_args(Sampler))
+        check_choice("floor_gradient", floor_gradient, get_args(FloorGradient))
         check_stretch(det, stretch_sample)
         vmf_log_normalizer(torch.zeros(()), dim, normalizer=normalizer)
         start_t, start_kappa, start_factor = SETTINGS[distance]

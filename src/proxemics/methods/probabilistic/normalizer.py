@@ -124,7 +124,7 @@ class _MeanResultantLength(torch.autograd.Function):
     def forward(ctx: Any, kappa: Tensor, dim: int) -> Tensor:
         ctx.save_for_backward(kappa)
         ctx.dim = dim
-        return _length_and_slope(kappa, dim, slope=False)[0]
+        return _length_and_slope(kappa, dim, slope=False)[0].clamp_max(1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

@@ -34,8 +34,8 @@ from proxemics.methods.probabilistic.normalizer import Normalizer, vmf_log_norma
 BLOCK_BYTES = 1 << 21
 """Bytes of one table per block and thread."""
 
-TINY = 1e-30
-"""Smallest squared length that is divided by."""
+TINY = 1e-24
+"""Smallest squared length that counts."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class _StretchedLogits(torch.autograd.Function):
                 part *= weight.clamp_(min=TINY).rsqrt_()
                 density = part * per_length
                 if options.det == "exact":
-                    part += dim / per_length
+                    part += dim / per_length.clamp_min(TINY)
                     density += dim * torch.log(weight * scale)
                 part *= weight
             else:
@@ -207,9 +207,9 @@ def _class_constants(
         if options.det != "none":
             # Relative to the mean κ, so that the sum keeps its digits.
             logs[block] = torch.mul(k, 1 / scale, out=stretched).log_().sum(-1)
-    inverse.clamp_(min=TINY)
-    g2 /= inverse
-    inverse.rsqrt_()
+    # Directions of length zero count as zero vectors, without a gradient.
+    inverse = torch.where(inverse > TINY, inverse.clamp_min(TINY).rsqrt(), 0.0)
+    g2 *= inverse.square()
     with torch.enable_grad():
         # (C,) numbers, so that float64 costs nothing.
         g = g2.double().clamp_min(TINY).sqrt().requires_grad_()

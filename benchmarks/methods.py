@@ -30,7 +30,7 @@ def warm_heap() -> None:
     torch.empty(7_500_000).fill_(0)
 
 
-# --- expected likelihood of nivMF densities: forward and backward, sampling included --------------------------------------
+# --- expected likelihood of nivMF densities: forward and backward, sampling included ----------------------------------
 
 SAMPLES, BATCH, DIM = 5, 128, 512
 Similarity = Callable[[Tensor, Tensor, Tensor, torch.Generator], Tensor]
@@ -97,7 +97,7 @@ def el_nivmf_tasks(classes: int) -> Tasks:
     return {name: partial(el_nivmf_task, way, classes, repeats[name]) for name, way in ways.items()}
 
 
-# --- draws --------------------------------------------------------------------------------------------------------------
+# --- draws ---------------------------------------------------------------------------------------------------------
 
 
 def sampling_task(looped: bool) -> Task:
@@ -119,7 +119,7 @@ def sampling_tasks() -> Tasks:
     return {"ours": partial(sampling_task, False), "image by image": partial(sampling_task, True)}
 
 
-# --- spherical expansion: forward ---------------------------------------------------------------------------------------
+# --- spherical expansion: forward ------------------------------------------------------------------------------------
 
 SEE_BATCH = 180
 

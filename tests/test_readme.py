@@ -16,6 +16,7 @@ import re
 import shlex
 import subprocess
 import sys
+from doctest import DocTestParser
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -155,7 +156,10 @@ def _python(arguments: list[str]) -> str:
 @pytest.mark.parametrize("block", [b for b in ALL if b.kind in {"console", "python"}], ids=lambda block: block.where)
 def test_blocks_are_right(block: Block) -> None:
     if block.kind == "python":
-        compile(block.text, block.where, "exec")
+        # Examples with prompts are compiled one by one; other blocks as they stand.
+        examples = [one.source for one in DocTestParser().get_examples(block.text)] or [block.text]
+        for number, source in enumerate(examples):
+            compile(source, f"{block.where} ({number})", "exec")
         return
     assert commands(block), f"{block.where}: a console block without a line that starts with '$ '"
     wrong = {command: found for command in commands(block) if (found := problem(command))}

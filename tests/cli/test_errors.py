@@ -121,6 +121,7 @@ def test_full_disk_keeps_the_checkpoint(tiny_settings: list[str], tmp_path: Path
     (out / "config.yaml").write_text((out / "config.yaml").read_text().replace("epochs: 2", "epochs: 3"))
     progress = (out / "checkpoint" / "latest.json").read_text().replace('"finished": true', '"finished": false')
     (out / "checkpoint" / "latest.json").write_text(progress)
+    (out / "result.json").unlink()
     longer = [*tiny_settings, "train.epochs=3"]
     done = proxemics("train", "--quiet", "--no-report", "--out", str(out), *sets(longer), limit_file_bytes=50_000)
     assert_one_line(done, "Cannot write", "untouched")

@@ -186,13 +186,8 @@ def _rank(
     readings: list[list[dict[str, NDArray[np.float64]]]] = [[], [], []]
     for rows, ranks in rank_chunks(space, query, gallery, pairs, request):
         for reading in range(3):
-            tied = (
-                reading == 0
-                or ranks.places[reading] is not ranks.places[0]
-                or ranks.first[reading] is not ranks.first[0]
-            )
-            values = query_metrics(ranks, wanted, reading) if tied else readings[0][-1]
-            readings[reading].append(values)
+            known = reading > 0 and ranks.same_reading(reading)
+            readings[reading].append(readings[0][-1] if known else query_metrics(ranks, wanted, reading))
         columns.append(_neighbour_columns(space, ranks, rows))
     joined = {name: np.concatenate([part[name] for part in columns]) for name in columns[0]}
     merged = [{name: np.concatenate([part[name] for part in parts]) for name in wanted.names} for parts in readings]

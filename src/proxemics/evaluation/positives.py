@@ -111,7 +111,7 @@ def _blocks(query: Tensor, gallery: Tensor, dim: int) -> Iterator[tuple[Tensor, 
         q, g = int(query_size[group[0]]), int(gallery_size[group[0]])
         take = max(1, _ENTRIES // ((q + g) * dim + q * g))
         many = max(1, min(q, _ENTRIES // (g + dim)))
-        for part in group.split(take):
+        for part in (group[piece] for piece in row_chunks(len(group), take)):
             right = gallery_order[gallery_start[part, None] + torch.arange(g, device=query.device)]
             for first in range(0, q, many):
                 offset = torch.arange(first, min(first + many, q), device=query.device)
@@ -129,10 +129,13 @@ def _score_block(
     start, index, score = out
     classes, q, g = left.shape[0], left.shape[1], right.shape[1]
     rows = space.query.rows(left.flatten()).view(classes, q, -1)
-    values = torch.empty(classes, q, g, dtype=torch.float64, device=left.device)
-    for part in row_chunks(g, max(1, _ENTRIES // (classes * space.dim))):
-        cols = space.gallery.rows(right[:, part].flatten()).view(classes, -1, space.dim)
-        torch.bmm(rows, cols.transpose(1, 2), out=values[:, :, part])
+    if space.query is space.gallery and torch.equal(left, right):
+        values = torch.bmm(rows, rows.transpose(1, 2))
+    else:
+        values = torch.empty(classes, q, g, dtype=torch.float64, device=left.device)
+        for part in row_chunks(g, max(1, _ENTRIES // (classes * space.dim))):
+            cols = space.gallery.rows(right[:, part].flatten()).view(classes, -1, space.dim)
+            values[:, :, part] = torch.bmm(rows, cols.transpose(1, 2))
     if space.bias is not None:
         values += space.bias[right][:, None, :]
     if forbidden.own:

@@ -68,6 +68,10 @@ class Ranks:
     near_scores: Tensor
     rescored: int
 
+    def same_reading(self, reading: int) -> bool:
+        """Whether a reading of ties gives the places of the first reading."""
+        return self.places[reading] is self.places[0] and torch.equal(self.first[reading], self.first[0])
+
 
 def rank_chunks(
     space: Space, query: Tensor, gallery: Tensor, forbidden: Forbidden, request: Request
@@ -150,10 +154,9 @@ class _Task:
         if scan is None:  # too much was too close for bfloat16
             scan = self._scan("float32", None)
         assert scan is not None
-        scan.row_before = scan.surely_before.clone()
-        open_ = scan.undecided(self.request.ks)
-        if len(open_):
-            self._recount(scan, open_)
+        unclear = scan.undecided(self.request.ks)
+        if len(unclear):
+            self._recount(scan, unclear)
         again = torch.nonzero(scan.state == HARD).flatten()
         if len(again):
             scan.nearest.forget(again)
@@ -203,7 +206,6 @@ class _Task:
     def _recount(self, scan: Scan, queries: Tensor) -> None:
         """Count again for the queries that the screen leaves open, now exactly."""
         screen = scan.screen if isinstance(scan.screen, Float32Screen) else Float32Screen(self.space)
-        scan.restart(queries)
         for part in row_chunks(len(queries), 1024):
             some = queries[part]
             for columns in row_chunks(self.space.gallery.raw.shape[0], 2048):

@@ -209,7 +209,7 @@ class Scan:
             self._refresh(rows)
 
     def recount(self, screen: Screen, tile: Tensor, queries: Tensor, column: int) -> None:
-        """Count one tile of a fine screen for some counting queries, exactly; see :meth:`restart`.
+        """Count one tile of a fine screen for some of the :meth:`undecided` queries, exactly.
 
         Args:
             screen: made the tile.
@@ -237,17 +237,16 @@ class Scan:
             total[queries] += count
             total.index_add_(0, queries[row], close_before.long())
 
-    def restart(self, queries: Tensor) -> None:
-        """Set the counts of some counting queries to 0."""
-        for total in (self.surely_before, self.maybe_before, self.row_before):
-            total[queries] = 0
-
     def undecided(self, ks: tuple[int, ...]) -> Tensor:
-        """Queries (n,) whose Recall at some k the counts leave open."""
+        """End the scan: queries (n,) whose Recall at some k the counts leave open; their counts start again at 0."""
         unclear = torch.zeros_like(self.state, dtype=torch.bool)
         for k in ks:
             unclear |= (self.surely_before < k) & (self.maybe_before >= k)
-        return torch.nonzero(unclear & (self.state == COUNTING)).flatten()
+        unclear &= self.state == COUNTING
+        for total in (self.surely_before, self.maybe_before, self.row_before):
+            # Where every k is decided, the lower count stands for all readings.
+            total.copy_(torch.where(unclear, 0, self.surely_before))
+        return torch.nonzero(unclear).flatten()
 
     def _count(self, tile: Tensor, scratch: Tensor, rows: slice, axis: int) -> None:
         """Count above the best positive, and stop placing when the horizon is full before it."""

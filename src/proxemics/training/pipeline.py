@@ -172,11 +172,7 @@ def validator(
 
     def validate(model: Embedder) -> dict[str, float]:
         embeddings = embed_rows(config, model, rows, fabric=fabric, cache=cache, reporter=reporter, task="validate")
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            found = assess(embeddings, rows, config.evaluation, seed=config.seed, intervals=False).result
-        for warning in caught:
-            reporter.say(f"Warning: {warning.message}")
+        found = assess_aloud(config, embeddings, rows, reporter, intervals=False).result
         return {name: float(found[name]) for name in VALIDATION_METRICS}
 
     return validate
@@ -197,7 +193,19 @@ def measure(
     embeddings = embed_rows(config, embedder, rows, fabric=fabric, cache=None, reporter=reporter, task="evaluate")
     if fabric.is_global_zero:
         save_array(folder.path / f"{name}.npy", embeddings)
-    return assess(embeddings, rows, config.evaluation, seed=config.seed)
+    return assess_aloud(config, embeddings, rows, reporter)
+
+
+def assess_aloud(
+    config: Config, embeddings: NDArray[np.float32], rows: pd.DataFrame, reporter: Reporter, *, intervals: bool = True
+) -> Assessment:
+    """Evaluate, and say what the evaluation warns of, such as embeddings that have collapsed to one point."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = assess(embeddings, rows, config.evaluation, seed=config.seed, intervals=intervals)
+    for warning in caught:
+        reporter.say(f"Warning: {warning.message}")
+    return found
 
 
 def measure_frozen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -38,6 +39,7 @@ class TrainingStep(nn.Module):
                 f"Only one method can intervene on features, and {' and '.join(staged)} both do; drop one."
             )
         for method in methods:
+            method.check(loss)
             if method.needs.proxies and not hasattr(loss, "proxies"):
                 raise TrainingError(
                     f"{type(method).__name__} works on proxies and {type(loss).__name__} has none; "
@@ -65,7 +67,11 @@ class TrainingStep(nn.Module):
             labels = gather_rows(batch.labels)
             raw = self._gather_views(encoded.raw, views)
             unit = self._gather_views(encoded.unit, views)
-            terms: dict[str, Tensor] = {"base": self.loss(raw[: len(labels)], labels)}
+            weight = math.prod(method.base_weight for method in self._methods())
+            terms: dict[str, Tensor] = {}
+            if weight != 0:
+                base = self.loss(raw[: len(labels)], labels)
+                terms["base"] = base if weight == 1 else base * weight
             if len(self.methods):
                 step = Step(
                     z=unit,

@@ -11,8 +11,17 @@ from proxemics.core.errors import LossError
 from proxemics.losses import NormSoftmax, ProxyAnchor, SoftTriple
 from proxemics.losses.build import LOSSES, build_loss
 from proxemics.methods.base import Start, Step
-from proxemics.methods.probabilistic import ProbabilisticProxies, b_vmf, el_nivmf, el_vmf, kl_vmf, l2_similarity
-from proxemics.methods.probabilistic import nivmf_log_density, released_proxy_anchor, vmf_log_density
+from proxemics.methods.probabilistic import (
+    ProbabilisticProxies,
+    b_vmf,
+    el_nivmf,
+    el_vmf,
+    kl_vmf,
+    l2_similarity,
+    nivmf_log_density,
+    released_proxy_anchor,
+    vmf_log_density,
+)
 from proxemics.methods.probabilistic.criterion import SETTINGS
 
 DISTANCES = tuple(SETTINGS)
@@ -401,7 +410,7 @@ def test_other_proxies_than_it_was_built_for_are_refused() -> None:
     build().check(ProxyAnchor(5, 16))
     build(num_proxies=4).check(SoftTriple(5, 16, centers=4))
     with pytest.raises(
-        LossError, match="SoftTriple has 5 classes, 4 proxies a class and dimension 16, but Prob.* 5, 1 and 16"
+        LossError, match=r"SoftTriple has 5 classes, 4 proxies a class and dimension 16, but Prob.* 5, 1 and 16"
     ):
         build().check(SoftTriple(5, 16, centers=4))
     with pytest.raises(LossError, match="ProxyAnchor has 6 classes"):

@@ -52,7 +52,7 @@ def test_the_last_linear_layer_scales_the_embeddings() -> None:
 
 @pytest.mark.parametrize("head", [None, nn.Identity()])
 def test_without_a_linear_layer_there_is_nothing_to_scale(head: nn.Module | None) -> None:
-    with pytest.raises(LossError, match="the model has no linear head; set model.dim, or init_norm_multiplier=1"):
+    with pytest.raises(LossError, match=r"the model has no linear head; set model\.dim, or init_norm_multiplier=1"):
         scale_last_linear(head, 2.0)
 
 

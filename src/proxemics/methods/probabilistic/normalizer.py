@@ -93,6 +93,16 @@ def log_inverse_area(dim: int) -> float:
     return math.lgamma(dim / 2) - math.log(2) - dim / 2 * math.log(math.pi)
 
 
+def widest(values: Tensor) -> Tensor:
+    """Return ``values`` in float64, or as they are on a device that has none (Apple's GPUs).
+
+    Example:
+        >>> widest(torch.zeros(1)).dtype
+        torch.float64
+    """
+    return values if values.device.type == "mps" else values.double()
+
+
 def check_dim(dim: int) -> None:
     """Refuse a dimension without a sphere to speak of.
 

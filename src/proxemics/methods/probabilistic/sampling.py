@@ -23,7 +23,7 @@ from proxemics.core.errors import LossError
 from proxemics.core.geometry import upcast
 from proxemics.losses.checks import check_count
 from proxemics.methods.options import check_choice
-from proxemics.methods.probabilistic.normalizer import check_dim, vmf_mean_resultant_length
+from proxemics.methods.probabilistic.normalizer import check_dim, vmf_mean_resultant_length, widest
 
 Sampler = Literal["stable", "legacy"]
 
@@ -73,7 +73,7 @@ def sample_vmf(
     check_choice("sampler", sampler, get_args(Sampler))
     with torch.autocast(mu.device.type, enabled=False):
         values = upcast(mu)
-        directions = _unit(values.double() if mu.shape[1] <= SMALL_DIM else values)
+        directions = _unit(widest(values) if mu.shape[1] <= SMALL_DIM else values)
         along, across = _cosines(upcast(kappa), num_samples, mu.shape[1], generator, sampler)
         along, across = along.to(directions.dtype), across.to(directions.dtype)
         draws = along[..., None] * directions + across[..., None] * _tangents(directions, num_samples, generator)
@@ -100,7 +100,7 @@ def _cosines(
 ) -> tuple[Tensor, Tensor]:
     """Return w = ⟨u, μ⟩ and √(1 - w²), both (N, B) float64, differentiable in ``kappa`` (B,)."""
     m = dim - 1
-    kappa = kappa.double()
+    kappa = widest(kappa)
     root = torch.sqrt(4 * kappa.square() + m * m)
     b = m / (2 * kappa + root)
     if sampler == "legacy":

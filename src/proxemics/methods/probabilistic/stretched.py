@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from proxemics.methods.probabilistic.normalizer import Normalizer, vmf_log_normalizer
+from proxemics.methods.probabilistic.normalizer import Normalizer, vmf_log_normalizer, widest
 
 BLOCK_BYTES = 1 << 21
 """Bytes of one table per block and thread."""
@@ -212,21 +212,21 @@ def _class_constants(
     g2 *= inverse.square()
     with torch.enable_grad():
         # (C,) numbers, so that float64 costs nothing.
-        g = g2.double().clamp_min(TINY).sqrt().requires_grad_()
+        g = widest(g2).clamp_min(TINY).sqrt().requires_grad_()
         values = vmf_log_normalizer(g, dim, centred=True, normalizer=options.normalizer)
         if options.det in ("released", "mode"):
-            values = values - torch.log(g / scale.double()) * (dim if options.det == "mode" else 1)
+            values = values - torch.log(g / widest(scale)) * (dim if options.det == "mode" else 1)
         (slope,) = torch.autograd.grad(values.sum(), g)
-    reference = vmf_log_normalizer(scale.double(), dim, centred=True, normalizer=options.normalizer)
-    prior = values.detach() - reference + logs.double()
+    reference = vmf_log_normalizer(widest(scale), dim, centred=True, normalizer=options.normalizer)
+    prior = values.detach() - reference + logs.to(values.dtype)
     return prior.to(kappa.dtype), (slope / g.detach()).to(kappa.dtype), inverse
 
 
 def _shared_constant(scale: Tensor, dim: int, options: StretchOptions) -> Tensor:
     """What :func:`_class_constants` left out: log C(scale), and (M-1) log scale for the released determinant."""
-    constant = vmf_log_normalizer(scale.double(), dim, normalizer=options.normalizer)
+    constant = vmf_log_normalizer(widest(scale), dim, normalizer=options.normalizer)
     if options.det == "released":
-        constant = constant + (dim - 1) * torch.log(scale.double())
+        constant = constant + (dim - 1) * torch.log(widest(scale))
     return constant.to(scale.dtype)
 
 

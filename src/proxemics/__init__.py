@@ -1,7 +1,7 @@
 """Image embeddings that hold up on classes and domains never seen in training.
 
-The names below are loaded when first used, so that ``import proxemics`` and ``proxemics --help`` are quick and the parts
-that need torch alone do not ask for more: ``fit`` trains from a configuration, ``evaluate`` measures a model,
+The names below are loaded when first used, so that ``import proxemics`` and ``proxemics --help`` are quick and ask
+for no more than they need: ``fit`` trains from a configuration, ``evaluate`` measures a model,
 ``make_config`` and ``load_config`` build a configuration.
 """
 

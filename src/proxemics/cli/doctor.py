@@ -85,7 +85,8 @@ def _show(found: Diagnosis, source: str) -> None:
     low, middle, high = found.short_side
     typer.echo(f"{found.source}: {found.num_files} pictures of {found.num_classes} classes")
     typer.echo(
-        f"  pictures a class: {min(sizes)} to {max(sizes)};  short side: {low}, {middle}, {high} px (least, median, most)"
+        f"  pictures a class: {min(sizes)} to {max(sizes)};  "
+        f"short side: {low}, {middle}, {high} px (least, median, most)"
     )
     for name, one in found.splits.items():
         typer.echo(f"  split {name or '(none)'}: {one['images']} pictures of {one['classes']} classes")

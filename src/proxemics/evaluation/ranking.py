@@ -205,14 +205,14 @@ class _Task:
 
     def _recount(self, scan: Scan, queries: Tensor) -> None:
         """Count again for the queries that the screen leaves open, now exactly."""
-        screen = scan.screen if isinstance(scan.screen, Float32Screen) else Float32Screen(self.space)
+        screen = scan.screen
         for part in row_chunks(len(queries), 1024):
             some = queries[part]
             for columns in row_chunks(self.space.gallery.raw.shape[0], 2048):
                 tile = torch.empty(len(some), columns.stop - columns.start, dtype=screen.dtype, device=queries.device)
                 screen.tile(some + self.first, columns, tile)
                 self.hide(tile, screen.lowest, some, columns)
-                scan.recount(screen, tile, some, columns.start)
+                scan.recount(tile, some, columns.start)
 
     def hide(self, tile: Tensor, lowest: float, queries: Tensor, columns: slice) -> None:
         hide(

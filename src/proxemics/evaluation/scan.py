@@ -208,40 +208,49 @@ class Scan:
             self._take(rows.start + query, column + item, code, rows)
             self._refresh(rows)
 
-    def recount(self, screen: Screen, tile: Tensor, queries: Tensor, column: int) -> None:
-        """Count one tile of a fine screen for some of the :meth:`undecided` queries, exactly.
+    def recount(self, tile: Tensor, queries: Tensor, column: int) -> None:
+        """Count one tile again for some of the :meth:`undecided` queries, now exactly.
 
         Args:
-            screen: made the tile.
             tile: (n, c) codes with everything but foreign items at the lowest code.
             queries: (n,) int64 queries of the rows.
             column: gallery row of the tile's first item.
         """
-        best, eps = self._best[queries], screen.eps[queries + self.first]
-        above = tile > screen.beyond(best + eps)[:, None]
-        close = (tile > screen.reach(best - eps)[0][:, None]) & ~above
-        count = above.sum(dim=1)
-        swamped = close.sum(dim=1) > _CLOSE
+        row, col, code = extract_above(tile, None, self._maybe[queries], 1)
+        sure = code > self._surely[queries][row]
+        close = ~sure
+        swamped = torch.bincount(row[close], minlength=len(queries)) > _CLOSE
         self.state[queries[swamped]] = HARD
-        close &= ~swamped[:, None]
-        row, col = torch.nonzero(close, as_tuple=True)
-        score = self.space.pairs(queries[row] + self.first, col + column) - best[row]
-        first = self.positives.index[self.positives.start[queries[row]]]
-        tied = score.abs() <= self.space.tie
-        ahead = score > self.space.tie
-        for total, close_before in (
-            (self.surely_before, ahead),
-            (self.maybe_before, ahead | tied),
-            (self.row_before, ahead | (tied & (col + column < first))),
-        ):
-            total[queries] += count
-            total.index_add_(0, queries[row], close_before.long())
+        counts = torch.bincount(row[sure], minlength=len(queries))
+        close &= ~swamped[row]
+        query, item = queries[row[close]], col[close] + column
+        for precision, error in self._scorers():
+            score = self.space.pairs(query + self.first, item, precision) - self._best[query]
+            ahead = score > error
+            open_ = score.abs() <= error
+            for total in (self.surely_before, self.maybe_before, self.row_before):
+                total.index_add_(0, query, ahead.long())
+            query, item = query[open_], item[open_]
+        # What is left ties with the best positive.
+        first = self.positives.index[self.positives.start[query]]
+        self.maybe_before.index_add_(0, query, torch.ones_like(query))
+        self.row_before.index_add_(0, query, (item < first).long())
+        for total in (self.surely_before, self.maybe_before, self.row_before):
+            total[queries] += counts
+
+    def _scorers(self) -> list[tuple[torch.dtype, float]]:
+        """Ever finer ways to score pairs again, with their errors; single precision where that is finer at all."""
+        single = (torch.float32, self.space.rough + self.space.tie)
+        double = (torch.float64, self.space.tie)
+        return [single, double] if self.space.rough < self.screen.coarse else [double]
 
     def undecided(self, ks: tuple[int, ...]) -> Tensor:
         """End the scan: queries (n,) whose Recall at some k the counts leave open; their counts start again at 0."""
         unclear = torch.zeros_like(self.state, dtype=torch.bool)
         for k in ks:
             unclear |= (self.surely_before < k) & (self.maybe_before >= k)
+        unclear &= self.state == COUNTING
+        self.state[unclear & (self.maybe_before >= _UNKNOWN)] = HARD
         unclear &= self.state == COUNTING
         for total in (self.surely_before, self.maybe_before, self.row_before):
             # Where every k is decided, the lower count stands for all readings.
@@ -304,10 +313,9 @@ class Scan:
         error = float(self._eps[rows].max()) + self.screen.slack(value)
         bound = self.nearest.bound(rows)[query - rows.start]
         alive = self.state[query] == ALIVE
-        rough = self.space.rough + self.space.tie
-        for single in (False, True) if rough < self.screen.coarse else (False,):
-            if single:
-                value, error = self.space.pairs(query + self.first, item, torch.float32), rough
+        for scorer in (None, *self._scorers()[:-1]):
+            if scorer is not None:
+                value, error = self.space.pairs(query + self.first, item, scorer[0]), scorer[1]
             alive = self._settle(query, value, error, alive, rows)
             near = value + error >= bound
             again = torch.nonzero(alive | near).flatten()

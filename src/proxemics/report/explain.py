@@ -28,31 +28,22 @@ _EXPLANATIONS: dict[str, Explanation] = {
         "MAP@R", "How well all pictures of the class are ranked first; 100 % means every one of them before any other."
     ),
     "r_precision": Explanation(
-        "R-Precision", "Share of the query's class among its R nearest pictures, R being the size of that class."
+        "R-Precision", "Share of the query's class among its R nearest pictures, R being how many others its class has."
     ),
-    "mean_average_precision": Explanation(
-        "MAP", "Average precision over the whole ranking, not cut at R; larger than MAP@R by construction."
+    "map_c_roth": Explanation(
+        "MAP@C", "MAP@R as in Roth et al.: cut at the class size with the query; a perfect ranking stays below 100 %."
     ),
-    "mrr": Explanation("MRR", "One over the rank of the first correct picture, averaged: 50 % is rank 2."),
+    "rho_spectrum": Explanation(
+        "Spectral decay", "How unevenly the embedding uses its directions; 0 means all alike.", "", share=False
+    ),
     "nmi": Explanation(
         "NMI", "Agreement of k-means clusters with the classes; rises with the number of clusters, so prefer AMI."
     ),
     "ami": Explanation("AMI", "Agreement of k-means clusters with the classes, corrected for chance; 0 is chance."),
-    "hubness": Explanation(
-        "Hubness",
-        "Skew of how often a picture is among others' nearest; large means a few are near to all.",
-        "down",
-        False,
-    ),
 }
-_ALIASES = {
-    "mean_reciprocal_rank": "mrr",
-    "map": "mean_average_precision",
-    "hubness_skewness": "hubness",
-    "hub_skewness": "hubness",
-}
-_RECALL = re.compile(r"(?:recall|r)_at_(\d+)")
+_RECALL = re.compile(r"recall_at_(\d+)")
 _PRECISION = re.compile(r"precision_at_(\d+)")
+_HORIZON = re.compile(r"map_at_(\d+)")
 
 
 def explain(name: str) -> Explanation:
@@ -67,7 +58,7 @@ def explain(name: str) -> Explanation:
         >>> explain("my_own_number")
         Explanation(title='my own number', text='No explanation is known for this number.', better='', share=False)
     """
-    known = _EXPLANATIONS.get(_ALIASES.get(name, name))
+    known = _EXPLANATIONS.get(name)
     if known is not None:
         return known
     if match := _RECALL.fullmatch(name):
@@ -76,6 +67,8 @@ def explain(name: str) -> Explanation:
         return Explanation(
             f"Precision@{match[1]}", f"Share of the query's class among its {match[1]} nearest pictures."
         )
+    if match := _HORIZON.fullmatch(name):
+        return Explanation(f"MAP@{match[1]}", f"Average precision over the {match[1]} nearest pictures only.")
     return Explanation(name.replace("_", " "), "No explanation is known for this number.", "", False)
 
 

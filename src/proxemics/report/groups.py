@@ -17,7 +17,7 @@ class Group:
         name: of the class or domain.
         queries: how many.
         recall: share of queries whose nearest picture is of their class, or None.
-        precision: mean average precision, or None.
+        precision: MAP@R of its queries, or None.
         taken_for: the class its queries are most often mistaken for, or empty.
         taken_count: how often.
         path: an example picture.

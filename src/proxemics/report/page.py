@@ -55,7 +55,7 @@ def build_page(run: RunFiles, thumbnails: Thumbnails) -> dict[str, Any]:
         "main": [number for number in numbers if number.name in ("recall_at_1", "map_at_r")],
         "verdict": verdict(next((number for number in numbers if number.name == "recall_at_1"), None)),
         "has_intervals": any(number.trained.known_interval for number in numbers),
-        "notes": [*filter(None, [lone_sentence(trained)]), *map(str, trained.get("notes") or [])],
+        "notes": [str(note) for note in trained.get("notes") or ()] or [*filter(None, [lone_sentence(trained)])],
         "splits": split_sizes(result),
         "seen": seen_sentence(run.split),
         "protocol": protocol_sentence(result),

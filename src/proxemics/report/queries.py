@@ -38,7 +38,7 @@ class Query:
         path: of the picture.
         label: its class.
         domain: its domain, or empty.
-        precision: average precision of its ranking.
+        precision: average precision at R of its ranking.
         neighbours: nearest first.
     """
 

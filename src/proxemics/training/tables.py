@@ -93,4 +93,6 @@ def dataset_name(config: Config) -> str:
         return "+".join(config.data.where.values())
     if config.data.source is None:
         return Path(config.data.split_file or "table").stem
-    return Path(config.data.source).resolve().stem
+    source = Path(config.data.source).resolve()
+    # A table called table.csv says nothing; its folder does.
+    return source.parent.name if source.stem in ("table", "index", "data", "labels") else source.stem

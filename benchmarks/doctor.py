@@ -1,6 +1,6 @@
 """What the doctor costs: headers and equal bytes, decoding, the search for near-duplicates; and the sampler's plan.
 
-Usage: ``python benchmarks/doctor.py --data ../shared/data/index.csv [--rounds 3]``, a folder or table of real pictures.
+Usage: ``python benchmarks/doctor.py --data ../shared/data/cars196 [--rounds 3]``, a folder or table of real pictures.
 Writes benchmarks/results/doctor.json. The floor is the least that does the same job: reading, hashing and opening each
 file once; decoding each once at reduced size; all pairs of pictures by matrix products; one permutation of the labels.
 """

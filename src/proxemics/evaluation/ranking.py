@@ -232,11 +232,11 @@ class _Tiles:
     def __init__(self, task: _Task, scan: Scan, screen: Screen) -> None:
         self._task, self._scan, self._screen = task, scan, screen
         self._queries, self._gallery = len(task.horizon), task.space.gallery.raw.shape[0]
-        self._block = task.request.block or min(max(padded(self._gallery // 6), 256), 2048)
+        block = task.request.block or max(self._gallery // 6, 256)
+        self._block = min(padded(block), 2048 if task.request.block is None else 2**14)
         size = padded(self._block) ** 2
         device = task.horizon.device
         self._buffer = torch.empty(size, dtype=screen.dtype, device=device)
-        self._scratch = torch.empty(size, dtype=screen.dtype, device=device)
 
     def mirrored(self) -> Iterator[bool]:
         blocks = list(row_chunks(self._queries, self._block))
@@ -258,15 +258,14 @@ class _Tiles:
         r, c = rows.stop - rows.start, columns.stop - columns.start
         shape = padded(r), padded(c)
         tile = self._buffer[: shape[0] * shape[1]].view(shape)
-        scratch = self._scratch[: shape[0] * shape[1]].view(shape)
         tile[r:], tile[:, c:] = self._screen.lowest, self._screen.lowest
         base = self._task.first
         self._screen.tile(slice(rows.start + base, rows.stop + base), columns, tile[:r, :c])
         queries = torch.arange(rows.start, rows.stop, device=tile.device)
         self._task.hide(tile[:r, :c], self._screen.lowest, queries, columns)
-        self._scan.absorb(tile, scratch, rows=rows, column=columns.start, axis=1, fresh=fresh)
+        self._scan.absorb(tile, rows=rows, column=columns.start, axis=1, fresh=fresh)
         if both:
-            self._scan.absorb(tile, scratch, rows=columns, column=rows.start, axis=0, fresh=False)
+            self._scan.absorb(tile, rows=columns, column=rows.start, axis=0, fresh=False)
 
 
 def _summarise(scan: Scan, rescored: int) -> Ranks:

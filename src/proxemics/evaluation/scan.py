@@ -174,19 +174,21 @@ class Scan:
         self.row_before = torch.zeros_like(counts)  # ties broken by gallery row; filled by recount
         self._refresh(slice(0, len(counts)))
 
-    def absorb(self, tile: Tensor, scratch: Tensor, *, rows: slice, column: int, axis: int, fresh: bool) -> None:
+    def absorb(self, tile: Tensor, *, rows: slice, column: int, axis: int, fresh: bool) -> None:
         """Take in the scores of some queries against some foreign gallery items.
 
         Args:
             tile: codes, with the positives, the query itself and forbidden pairs at the lowest code.
-            scratch: buffer of the same shape and type.
             rows: queries of the scan that the tile holds.
             column: gallery row of the tile's first item.
             axis: 1 when queries are the rows of the tile, 0 when they are its columns.
             fresh: whether these queries see their first tile, so that their thresholds are still low.
         """
         count = rows.stop - rows.start
-        self._count(tile, scratch, rows, axis)
+        open_ = (self.state[rows] == COUNTING) & (self.surely_before[rows] < self.limit)
+        counted = fresh or bool(open_.any())
+        if counted:
+            self._count(tile, rows, axis)
         sparse = float(self.horizon[rows].double().mean()) < GROUPS / 4
         peaks = group_peaks(tile, axis) if sparse else None
         bound = self._threshold(rows)
@@ -199,6 +201,8 @@ class Scan:
             over = (torch.bincount(query, minlength=count) > most) | ~known
             if last or not bool(over.any()):
                 break
+            if not counted:  # a floor may hide items above the best positive, so they are counted first
+                self._count(tile, rows, axis)
             bound = torch.maximum(bound, self._floor(tile, peaks, rows, axis))
         if bool(over.any()):
             self.state[rows.start + torch.nonzero(over).flatten()] = HARD
@@ -257,14 +261,14 @@ class Scan:
             total.copy_(torch.where(unclear, 0, self.surely_before))
         return torch.nonzero(unclear).flatten()
 
-    def _count(self, tile: Tensor, scratch: Tensor, rows: slice, axis: int) -> None:
+    def _count(self, tile: Tensor, rows: slice, axis: int) -> None:
         """Count above the best positive, and stop placing when the horizon is full before it."""
         state, sure = self.state[rows], self.surely_before[rows]
         running = (state <= COUNTING) & (sure < self.limit)
         if not bool(running.any()):
             return
-        low = count_above(tile, self._pad(self._surely[rows], tile, axis), axis, scratch)[: len(state)]
-        high = count_above(tile, self._pad(self._maybe[rows], tile, axis), axis, scratch)[: len(state)]
+        limits = self._pad(self._surely[rows], tile, axis), self._pad(self._maybe[rows], tile, axis)
+        low, high = (counts[: len(state)] for counts in count_above(tile, limits, axis))
         counting = running & (state == COUNTING)
         self.surely_before[rows] += torch.where(counting, low, 0)
         self.maybe_before[rows] += torch.where(counting, high, 0)

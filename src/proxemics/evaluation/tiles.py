@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 GROUPS = 64
+STRIP = 256  # rows that stay in a core's own cache
 
 
 def padded(count: int) -> int:
@@ -27,23 +28,35 @@ def padded(count: int) -> int:
     return -(-count // GROUPS) * GROUPS
 
 
-def count_above(tile: Tensor, limits: Tensor, axis: int, scratch: Tensor) -> Tensor:
-    """Count codes above a limit for each query.
+def count_above(tile: Tensor, limits: tuple[Tensor, ...], axis: int) -> list[Tensor]:
+    """Count codes above each of some limits for each query.
 
     Args:
-        tile: (r, c) codes.
-        limits: (r,) or (c,) codes, by ``axis``.
+        tile: (r, c) codes, r and c at most 2**15.
+        limits: each (r,) or (c,) codes, by ``axis``.
         axis: see the module text.
-        scratch: (r, c) of the tile's type; overwritten. A result of the tile's own type is what keeps this fast.
 
     Returns:
-        (r,) or (c,) int64.
+        For each limit, (r,) or (c,) int64.
     """
-    torch.gt(tile, limits[:, None] if axis == 1 else limits[None, :], out=scratch)
-    if tile.dtype != torch.int16:
-        return scratch.sum(dim=axis).long()
-    lanes = scratch.view(torch.int64).sum(dim=axis)  # four 16-bit counts a word, none above 2**15
-    narrow = lanes.view(torch.int16).long() & 0xFFFF
+    rows, cols = tile.shape
+    # A result of the tile's own type is what compares fast; four 16-bit counts add up in one word.
+    word = torch.int64 if tile.dtype == torch.int16 else tile.dtype
+    scratch = torch.empty(min(STRIP, rows), cols, dtype=tile.dtype, device=tile.device)
+    parts: list[list[Tensor]] = [[] for _ in limits]
+    for start in range(0, rows, STRIP):
+        strip = tile[start : start + STRIP]
+        for limit, sums in zip(limits, parts, strict=True):
+            bound = limit[start : start + STRIP, None] if axis == 1 else limit[None, :]
+            above = torch.gt(strip, bound, out=scratch[: len(strip)])
+            sums.append(above.view(word).sum(dim=axis))
+    return [_join(torch.cat(sums) if axis == 1 else torch.stack(sums).sum(dim=0), axis) for sums in parts]
+
+
+def _join(sums: Tensor, axis: int) -> Tensor:
+    if sums.is_floating_point():
+        return sums.long()
+    narrow = sums.view(torch.int16).long()
     return narrow.view(-1, 4).sum(dim=1) if axis == 1 else narrow
 
 

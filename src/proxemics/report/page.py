@@ -169,4 +169,5 @@ def change(number: Number) -> str:
     if number.difference is None:
         return "–"
     value = number.difference * 100 if number.about.share else number.difference
-    return f"{value:+.1f}" if number.about.share else f"{value:+.3g}"
+    text = f"{value:+.1f}" if number.about.share else f"{value:+.3g}"
+    return text.replace("-", "\u2212")

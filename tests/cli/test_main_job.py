@@ -77,12 +77,14 @@ def test_messy_folder_end_to_end_under_spawn(tmp_path: Path, tiny_settings: list
     (photos / "alone").mkdir()
     Image.new("RGB", (40, 40)).save(photos / "alone" / "one.png")
     settings = [
-        *(one for one in tiny_settings if not one.startswith("data.source")),
-        "data.workers=2", "data.worker_start=spawn", "train.batch_size=4", "train.epochs=2",
+        *(one for one in tiny_settings if not one.startswith(("data.source", "train.batch_size"))),
+        "data.workers=2", "data.worker_start=spawn", "train.epochs=2",
     ]  # fmt: skip
     done = proxemics("train", "写真", "--out", "run", "--json", *sets(settings), cwd=tmp_path)
     result = json.loads(done.stdout)
     assert result["data"]["num_classes"] == 7
+    # Without a batch size the few training classes decide.
+    assert result["config"]["train"]["batch_size"] == 2 * result["data"]["splits"]["train"]["classes"]
     assert (tmp_path / "run" / "report.html").exists()
 
 

@@ -28,7 +28,7 @@ def test_written_configuration_reads_back_equal(tmp_path: Path) -> None:
         ("seed.x=1", "seed"),
         ("model.pooling=mean", "model.pooling='mean': input should be 'avg', 'max'"),
         ("train.batch_size=50", "train.batch_size=50 is not a multiple of train.per_class=4; use 48"),
-        ("train.devices=3", "cannot be shared by 3 devices"),
+        ("train={batch_size: 64, devices: 3}", "cannot be shared by 3 devices"),
         ("data.split=grouped", "data.split=grouped needs data.group"),
         ("data.split=domain_held_out", "needs data.held_out_domain"),
         ("evaluation.protocol=cross_domain", "needs evaluation.query_domain"),

@@ -135,8 +135,8 @@ class TrainConfig(Section):
 
     epochs: int = Field(20, ge=0)
     """Passes over the training classes."""
-    batch_size: int = Field(64, ge=1)
-    """Pictures a step, over all devices together."""
+    batch_size: int | None = Field(None, ge=1)
+    """Pictures a step, over all devices together; null: 64, or fewer where there are few training classes."""
     per_class: int = Field(4, ge=0)
     """Pictures of each class in a batch; 0 shuffles without regard to classes."""
     accumulate: int = Field(1, ge=1)
@@ -198,18 +198,8 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
-        train = self.train
-        if train.per_class and train.batch_size % train.per_class:
-            raise ValueError(
-                f"train.batch_size={train.batch_size} is not a multiple of train.per_class={train.per_class}; "
-                f"use {train.batch_size - train.batch_size % train.per_class or train.per_class}, or per_class=0"
-            )
-        share = train.devices * train.accumulate
-        if train.batch_size % share:
-            raise ValueError(
-                f"train.batch_size={train.batch_size} cannot be shared by {train.devices} devices x "
-                f"{train.accumulate} parts; use a multiple of {share}"
-            )
+        if self.train.batch_size is not None:
+            _check_batch(self.train, self.train.batch_size)
         if self.data.split == "domain_held_out" and not self.data.held_out_domain:
             raise ValueError("data.split=domain_held_out needs data.held_out_domain")
         if self.data.split == "grouped" and not self.data.group:
@@ -217,6 +207,20 @@ class Config(Section):
         if self.evaluation.protocol == "cross_domain" and not self.evaluation.query_domain:
             raise ValueError("evaluation.protocol=cross_domain needs evaluation.query_domain")
         return self
+
+
+def _check_batch(train: TrainConfig, batch_size: int) -> None:
+    if train.per_class and batch_size % train.per_class:
+        raise ValueError(
+            f"train.batch_size={batch_size} is not a multiple of train.per_class={train.per_class}; "
+            f"use {batch_size - batch_size % train.per_class or train.per_class}, or per_class=0"
+        )
+    share = train.devices * train.accumulate
+    if batch_size % share:
+        raise ValueError(
+            f"train.batch_size={batch_size} cannot be shared by {train.devices} devices x "
+            f"{train.accumulate} parts; use a multiple of {share}"
+        )
 
 
 def make_config(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = ()) -> Config:

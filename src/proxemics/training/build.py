@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import pandas as pd
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
@@ -14,6 +17,8 @@ from proxemics.core.seeds import derive_seed
 from proxemics.data.sampler import MPerClass, Shuffled
 from proxemics.losses.build import build_loss
 from proxemics.models.embedder import Embedder
+
+DEFAULT_BATCH = 64
 
 
 def build_fabric(config: Config) -> Fabric:
@@ -60,6 +65,28 @@ def build_base_loss(config: Config, *, num_classes: int, dim: int) -> nn.Module:
         return build_loss(config.loss.name, num_classes, dim, config.loss.options)
 
 
+def settle_batch_size(config: Config, train_rows: pd.DataFrame) -> Config:
+    """Fill in the batch size where the configuration leaves it open: 64, or what the training classes allow.
+
+    Args:
+        config: returned as it is when it names a batch size.
+        train_rows: the training pictures, with ``label``.
+
+    Example:
+        >>> import pandas as pd
+        >>> from proxemics.core.config import Config
+        >>> settle_batch_size(Config(), pd.DataFrame({"label": list("aabbccdde")})).train.batch_size
+        20
+    """
+    train = config.train
+    if train.batch_size is not None:
+        return config
+    room = train_rows["label"].nunique() * train.per_class if train.per_class else len(train_rows)
+    unit = math.lcm(max(train.per_class, 1), train.devices * train.accumulate)
+    size = max(min(DEFAULT_BATCH, room) // unit, 1) * unit
+    return config.model_copy(update={"train": train.model_copy(update={"batch_size": size})})
+
+
 def build_sampler(config: Config, labels: NDArray[np.int64], *, rank: int, world_size: int) -> MPerClass | Shuffled:
     """Build the batch sampler of one process.
 
@@ -67,6 +94,7 @@ def build_sampler(config: Config, labels: NDArray[np.int64], *, rank: int, world
         DataError: the batch does not fit the classes; the message says what would.
     """
     train = config.train
+    size = train.batch_size or DEFAULT_BATCH
     if train.per_class:
-        return MPerClass(labels, train.batch_size, train.per_class, seed=config.seed, rank=rank, world_size=world_size)
-    return Shuffled(len(labels), train.batch_size, seed=config.seed, rank=rank, world_size=world_size)
+        return MPerClass(labels, size, train.per_class, seed=config.seed, rank=rank, world_size=world_size)
+    return Shuffled(len(labels), size, seed=config.seed, rank=rank, world_size=world_size)

@@ -145,7 +145,7 @@ class Trainer:
             terms = self._train_step(rows)
             progress.step += 1
             progress.step_in_epoch += 1
-            seen += config.train.batch_size
+            seen += self.sampler.batch_size
             progress.seconds += time.perf_counter() - started
             rate = seen / (time.perf_counter() - began)
             self.reporter.advance("train", 1, note=f"loss {sum(terms.values()):.3f}  {rate:.0f} images/s")

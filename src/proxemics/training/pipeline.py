@@ -26,7 +26,7 @@ from proxemics.evaluation.assess import Assessment, assess, select_rows
 from proxemics.losses import ProxyLoss
 from proxemics.models.bundle import save_bundle
 from proxemics.models.embedder import Embedder
-from proxemics.training.build import build_base_loss, build_embedder, build_fabric, build_sampler
+from proxemics.training.build import build_base_loss, build_embedder, build_fabric, build_sampler, settle_batch_size
 from proxemics.training.checkpoint import POINTER
 from proxemics.training.log import Reporter, Silent
 from proxemics.training.loop import Progress, Trainer
@@ -68,6 +68,7 @@ def fit(
     began = time.perf_counter()
     table = prepare_table(config) if frame is None else frame
     check_protocol(table, config.evaluation)
+    config = settle_batch_size(config, rows_of(table, "train"))
     fabric = build_fabric(config)
     fabric.launch()
     if fabric.is_global_zero:

@@ -85,35 +85,43 @@ class _StretchedLogits(torch.autograd.Function):
         samples, batch, dim = draws.shape
         classes = len(directions)
         u = draws.reshape(-1, dim)
-        u2 = u.square() if options.stretch_sample else u
-        scale = kappa.mean()
-        prior, slope, inverse = _class_constants(directions, kappa, scale, options)
-        # weights: shares of the draws, times r; pull: s r |v|.
+        u2 = u.square().add_(TINY) if options.stretch_sample else u
+        scale, inner_t = kappa[:64].mean(), temperature if options.inner else torch.ones_like(temperature)
+        facts = _ClassFacts(kappa.new_empty(classes), kappa.new_zeros(classes), kappa.new_empty(classes))
+        # weights: r e^{s-max} for each draw; pull: s r |v|.
         weights = u.new_empty(classes, samples, batch)
         pull = u.new_empty(classes, samples, batch) if options.stretch_sample else u.new_empty(0)
-        logits = u.new_empty(classes, batch)
+        logits, totals = u.new_empty(classes, batch), u.new_empty(classes, batch)
         expected = u.new_empty(classes, batch) if ctx.needs_input_grad[3] and options.inner else None
         for block in _blocks(classes, len(u), u):
-            k, v, per_length = kappa[block], directions[block], inverse[block, None, None]
-            weight = weights[block]
+            k, v, weight = kappa[block], directions[block], weights[block]
+            inverse = facts.set_inverse(block, v)
             if options.stretch_sample:
                 k2, part = k * k, pull[block]
-                torch.mm(v * k2, u.t(), out=part.view(len(k), -1))
+                stretched = v * k2
+                torch.mm(stretched, u.t(), out=part.view(len(k), -1))
                 torch.mm(k2, u2.t(), out=weight.view(len(k), -1))
-                part *= weight.clamp_(min=TINY).rsqrt_()
-                density = part * per_length
+                part *= weight.rsqrt_()
+                density = part * (inverse / inner_t)
                 if options.det == "exact":
-                    part += dim / per_length.clamp_min(TINY)
-                    density += dim * torch.log(weight * scale)
+                    part += dim / inverse.clamp_min(TINY)
+                    density += dim * torch.log(weight * scale) / inner_t
                 part *= weight
             else:
-                density = (v * k @ u.t()).view(weight.shape).mul_(per_length)
+                stretched = v * k
+                density = (stretched @ u.t()).view(weight.shape).mul_(inverse / inner_t)
                 weight.fill_(1)
-            density += prior[block, None, None]
+            facts.set_stretch(block, stretched, k, v, scale, options)
             mean = None if expected is None else expected[block]
-            _log_mean_exp(density, temperature, options.inner, logits[block], weight, mean)
-        kept = u.new_empty(0) if expected is None else expected
-        ctx.save_for_backward(draws, directions, kappa, temperature, slope, inverse, weights, pull, logits, kept)
+            _log_sum_exp(density, logits[block], totals[block], weight, mean)
+        prior, slope = _prior(facts, scale, dim, options)
+        logits += prior[:, None] / inner_t - math.log(samples)
+        if not options.inner:
+            logits /= temperature
+        kept = u.new_empty(0) if expected is None else expected.mul_(temperature).add_(prior[:, None])
+        ctx.save_for_backward(
+            draws, directions, kappa, temperature, slope, facts.inverse, weights, pull, logits, totals, kept
+        )
         ctx.options = options
         constant = _shared_constant(scale, dim, options)
         ctx.mark_non_differentiable(constant)
@@ -122,10 +130,10 @@ class _StretchedLogits(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        draws, directions, kappa, temperature, slope, inverse, weights, pull, logits, expected = ctx.saved_tensors
+        draws, directions, kappa, temperature, slope, inverse = ctx.saved_tensors[:6]
+        weights, pull, logits, totals, expected = ctx.saved_tensors[6:]
         options: StretchOptions = ctx.options
         with torch.autocast(draws.device.type, enabled=False):
-            u = draws.reshape(-1, draws.shape[-1])
             flow = (grad.t() / temperature).contiguous()
             grad_t = None
             if ctx.needs_input_grad[3]:
@@ -133,18 +141,18 @@ class _StretchedLogits(torch.autograd.Function):
             into_prior = flow.sum(1, keepdim=True)
             into_g = into_prior * (slope * inverse.square())[:, None]
             flow *= inverse[:, None]
-            out = _Gradients(u, directions, kappa)
-            for block in _blocks(len(directions), len(u), u):
-                k, v = kappa[block], directions[block]
-                along = (flow[block, None] * weights[block]).view(len(k), -1)
+            flow /= totals
+            out = _Gradients(draws.reshape(-1, draws.shape[-1]), directions, kappa)
+            for block in _blocks(len(directions), len(out.u), out.u):
+                along = (flow[block, None] * weights[block]).flatten(1)
                 if options.stretch_sample:
-                    out.add_stretched(block, along, along * pull[block].view(len(k), -1), into_g[block])
+                    out.add_stretched(block, along, along * pull[block].flatten(1), into_g[block])
                 else:
                     out.add_plain(block, along, into_g[block])
                 if options.det != "none":
-                    out.kappa[block].addcdiv_(into_prior[block], k)
+                    out.kappa[block].addcdiv_(into_prior[block], kappa[block])
                 # Only the part across the direction turns it.
-                turn = out.directions[block]
+                turn, v = out.directions[block], directions[block]
                 turn.addcmul_(torch.linalg.vecdot(turn, v).mul_(inverse[block].square())[:, None], v, value=-1)
             grad_draws = out.draws().view(draws.shape)
         return grad_draws, out.directions, out.kappa, grad_t, None
@@ -193,33 +201,52 @@ class _Gradients:
         return self.u if self.u2 is None else self.u.addcmul_(self.inputs[0], self.u2, value=-1)
 
 
-def _class_constants(
-    directions: Tensor, kappa: Tensor, scale: Tensor, options: StretchOptions
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return b (C,) without its shared part, (db/dg)/g (C,), and 1/|direction| (C,)."""
-    classes, dim = kappa.shape
-    g2, logs, inverse = kappa.new_empty(classes), kappa.new_zeros(classes), kappa.new_empty(classes)
-    for block in _blocks(classes, dim, kappa):
-        v, k = directions[block], kappa[block]
-        inverse[block] = torch.linalg.vecdot(v, v)
-        stretched = v * k
-        g2[block] = torch.linalg.vecdot(stretched, stretched)
+@dataclass
+class _ClassFacts:
+    """Numbers of the classes, each (C,), filled block by block.
+
+    Attributes:
+        g2: |Kμ|².
+        logs: Σ log(κ / scale), or 0.
+        inverse: 1/|v|; 0 for directions of length zero, which count as zero vectors and get no gradient.
+    """
+
+    g2: Tensor
+    logs: Tensor
+    inverse: Tensor
+
+    def set_inverse(self, block: slice, v: Tensor) -> Tensor:
+        """Fill ``inverse`` for directions (c, M) and return it as (c, 1, 1)."""
+        squared = torch.linalg.vecdot(v, v)
+        inverse = torch.where(squared > TINY, squared.clamp_min(TINY).rsqrt(), 0.0)
+        self.inverse[block] = inverse
+        return inverse[:, None, None]
+
+    def set_stretch(
+        self, block: slice, stretched: Tensor, k: Tensor, v: Tensor, scale: Tensor, options: StretchOptions
+    ) -> None:
+        """Fill the rest from κ²v (or κv); ``stretched`` (c, M) is overwritten."""
+        other = v if options.stretch_sample else stretched
+        self.g2[block] = torch.linalg.vecdot(stretched, other) * self.inverse[block].square()
         if options.det != "none":
-            # Relative to the mean κ, so that the sum keeps its digits.
-            logs[block] = torch.mul(k, 1 / scale, out=stretched).log_().sum(-1)
-    # Directions of length zero count as zero vectors, without a gradient.
-    inverse = torch.where(inverse > TINY, inverse.clamp_min(TINY).rsqrt(), 0.0)
-    g2 *= inverse.square()
+            # Relative to a typical κ, so that the sum keeps its digits; logarithms of pairs, because they are dear.
+            relative, half = torch.mul(k, 1 / scale, out=stretched), k.shape[1] // 2
+            pairs = relative[:, :half].mul_(relative[:, half : 2 * half])
+            self.logs[block] = pairs.log_().sum(-1) + relative[:, 2 * half :].log().sum(-1)
+
+
+def _prior(facts: _ClassFacts, scale: Tensor, dim: int, options: StretchOptions) -> tuple[Tensor, Tensor]:
+    """Return b (C,) without its shared part, and (db/dg)/g (C,)."""
     with torch.enable_grad():
         # (C,) numbers, so that float64 costs nothing.
-        g = widest(g2).clamp_min(TINY).sqrt().requires_grad_()
+        g = widest(facts.g2).clamp_min(TINY).sqrt().requires_grad_()
         values = vmf_log_normalizer(g, dim, centred=True, normalizer=options.normalizer)
         if options.det in ("released", "mode"):
             values = values - torch.log(g / widest(scale)) * (dim if options.det == "mode" else 1)
         (slope,) = torch.autograd.grad(values.sum(), g)
     reference = vmf_log_normalizer(widest(scale), dim, centred=True, normalizer=options.normalizer)
-    prior = values.detach() - reference + logs.to(values.dtype)
-    return prior.to(kappa.dtype), (slope / g.detach()).to(kappa.dtype), inverse
+    prior = values.detach() - reference + facts.logs.to(values.dtype)
+    return prior.to(scale.dtype), (slope / g.detach()).to(scale.dtype)
 
 
 def _shared_constant(scale: Tensor, dim: int, options: StretchOptions) -> Tensor:
@@ -230,27 +257,18 @@ def _shared_constant(scale: Tensor, dim: int, options: StretchOptions) -> Tensor
     return constant.to(scale.dtype)
 
 
-def _log_mean_exp(
-    density: Tensor, temperature: Tensor, inner: bool, out: Tensor, weight: Tensor, expected: Tensor | None
-) -> None:
-    """Write the logits of ``density`` (C, N, B) to ``out`` (C, B), mean log-densities to ``expected``.
+def _log_sum_exp(density: Tensor, out: Tensor, total: Tensor, weight: Tensor, expected: Tensor | None) -> None:
+    """Write the log-sum-exp of ``density`` (C, N, B) over draws to ``out`` (C, B), and the mean density to ``expected``.
 
-    Multiplies ``weight`` (C, N, B) by the shares of the draws, and overwrites ``density``.
+    With e = exp(density - max): writes Σ e to ``total``, multiplies ``weight`` (C, N, B) by e, overwrites ``density``.
     """
-    if inner:
-        density /= temperature
     top = density.amax(1)
     density -= top[:, None]
     if expected is not None:
-        shares = torch.softmax(density, 1)
-        expected.copy_((shares * density).sum(1).add_(top).mul_(temperature))
-    total = density.exp_().sum(1)
-    if density.shape[1] > 1:
-        weight *= density
-        weight /= total[:, None]
-    torch.add(top, total.log_().sub_(math.log(density.shape[1])), out=out)
-    if not inner:
-        out /= temperature
+        expected.copy_((torch.softmax(density, 1) * density).sum(1).add_(top))
+    weight *= density.exp_()
+    torch.sum(density, 1, out=total)
+    torch.add(top, torch.log(total), out=out)
 
 
 def _blocks(classes: int, width: int, like: Tensor) -> Iterator[slice]:

@@ -71,7 +71,7 @@ def write(results: list[dict[str, Any]], line: str) -> None:
                 if key in seen:
                     continue
                 seen.add(key)
-                row = {**row, "base": "frozen"}
+                row = {**row, "base": "frozen", "split": "test"}
             rows.append({**row, "fingerprint": result["data"]["fingerprint"], "timing": result["timing"]})
     config = {key: value for key, value in first["config"].items() if key not in ("seed", "loss", "evaluation", "data")}
     whole = {key: first[key] for key in ("schema", "commit", "versions", "machine")}

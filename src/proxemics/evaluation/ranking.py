@@ -18,7 +18,7 @@ from proxemics.evaluation.screen import BFloat16Screen, Float32Screen, Screen, b
 from proxemics.evaluation.space import Space
 from proxemics.evaluation.tiles import padded
 
-_POSITIVES = 2**21  # positives kept at a time: 24 bytes each, and as much again while they are sorted
+POSITIVES = 2**21  # positives kept at a time: 24 bytes each, and as much again while they are sorted
 NEVER = 2**62  # a place beyond every gallery
 PRECISIONS = ("auto", "bfloat16", "float32", "float64")
 _SCREENS: dict[str, type[BFloat16Screen] | type[Float32Screen]] = {"bfloat16": BFloat16Screen, "float32": Float32Screen}
@@ -92,19 +92,19 @@ def rank_chunks(
         raise EvaluationError(f"precision={request.precision!r}; use one of {', '.join(PRECISIONS)}.")
     counts = count_positives(query, gallery, forbidden)
     horizon = torch.clamp_min(counts + 1, max(request.depth, request.nearest, 1))
-    whole = int(counts.sum()) <= _POSITIVES
+    whole = int(counts.sum()) <= POSITIVES
     mirrored = whole and space.same and forbidden.own and _symmetric(forbidden)
     precision = request.precision
     if precision == "auto":
         precision = "bfloat16" if whole and _brain_pays(space, horizon) else "float32"
     shared = Float32Screen(space) if precision == "float32" else None
-    for rows in row_groups(counts):
+    for rows in row_groups(counts, POSITIVES):
         positives = find_positives(space, query, gallery, forbidden, rows)
         task = _Task(space, positives, forbidden, rows.start, horizon[rows], request, mirrored)
         yield rows, task.run(precision, shared)
 
 
-def row_groups(counts: Tensor, most: int = _POSITIVES) -> Iterator[slice]:
+def row_groups(counts: Tensor, most: int) -> Iterator[slice]:
     """Split queries into runs with at most ``most`` positives together (or of one query).
 
     Example:

@@ -90,7 +90,9 @@ def describe_run(
         "selection": rule,
         "model": embedder.describe(),
         "rows": [
-            result_row(config, one.result, method=method, split=f"test; {rule}", size=size)
+            result_row(
+                config, one.result, method=method, split=f"test; {rule}" if method != "frozen" else "test", size=size
+            )
             for method, one in found.items()
         ],
         "history": progress.history,

@@ -31,6 +31,10 @@ def test_written_configuration_reads_back_equal(tmp_path: Path) -> None:
         ("train={batch_size: 64, devices: 3}", "cannot be shared by 3 devices"),
         ("data.split=grouped", "data.split=grouped needs data.group"),
         ("data.split=domain_held_out", "needs data.held_out_domain"),
+        ("evaluation.recall_at=[0]", "evaluation.recall_at.0=0"),
+        ("optim.lr=.inf", "optim.lr=inf"),
+        ("data.crop_scale=[0.9, 0.5]", "0 < low <= high <= 1"),
+        ("data={split_file: a.parquet, source: photos}", "already names its pictures"),
         ("evaluation.protocol=cross_domain", "needs evaluation.query_domain"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-TIE = 1e-11
+TIE = 1e-13
 
 
 def similarities(query, gallery, metric="cosine"):

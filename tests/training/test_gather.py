@@ -49,7 +49,9 @@ def test_two_processes_equal_one_on_the_joined_batch(name: str, two_processes: P
         found = load_file(two_processes / f"{name}-{number}.safetensors")
         assert set(found) == set(single)
         for key, value in single.items():
-            torch.testing.assert_close(found[key], value, rtol=1e-5, atol=1e-7, msg=f"{name} {key} rank {number}")
+            # Relative to the largest entry: Potential Field's gradients are in the thousands and partly cancel.
+            close = float(value.abs().max()) * 1e-5 + 1e-8
+            torch.testing.assert_close(found[key], value, rtol=1e-5, atol=close, msg=f"{name} {key} rank {number}")
 
 
 def test_one_process_launched_as_distributed_works(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from proxemics.core.config import load_config, make_config
 from proxemics.core.errors import EvaluationError, ProxemicsError, TrainingError
 from proxemics.evaluation import evaluate_embeddings
 from proxemics.models.bundle import load_bundle
+from proxemics.training.checkpoint import load_checkpoint
 from proxemics.training.evaluate_run import evaluate
 from proxemics.training.log import Silent, read_log
 from proxemics.training.pipeline import fit, validator
@@ -134,7 +135,9 @@ def test_non_finite_loss_stops_and_keeps_the_checkpoint(tiny_settings: list[str]
     settings = [*tiny_settings, "optim.lr=1e30", "optim.clip_value=null", "optim.warmup_epochs=0", "optim.name=sgd"]
     with pytest.raises(TrainingError, match=r"Non-finite loss at step \d+ .*last finite checkpoint is kept"):
         fit(make_config({}, settings), tmp_path / "run")
-    assert (tmp_path / "run" / "checkpoint" / "latest.json").exists()
+    loaded = load_checkpoint(tmp_path / "run" / "checkpoint")
+    assert loaded is not None
+    assert all(value.isfinite().all() for value in loaded[0].values())
 
 
 @pytest.mark.parametrize(
@@ -181,3 +184,28 @@ def test_collapse_is_said_within_the_first_epoch(tiny_settings: list[str], tmp_p
 def test_losses_that_start_from_class_means_do(tiny_settings: list[str], tmp_path: Path) -> None:
     settings = [*tiny_settings, "train.epochs=1", "loss.name=pd_loss"]
     assert fit(make_config({}, settings), tmp_path / "run")["rows"][0]["base"] == "pd_loss"
+
+
+def test_changed_pictures_are_not_mixed_into_an_old_run(run: tuple[RunFolder, dict]) -> None:
+    """Resuming on another split could move trained classes into the test split."""
+    folder, _ = run
+    frame = pd.read_parquet(folder.split)
+    frame.loc[frame["split"] == "val", "split"] = "train"
+    frame.loc[frame["label"] == frame["label"].iloc[0], "split"] = "val"
+    with pytest.raises(TrainingError, match="other pictures or another split"):
+        fit(folder.read_config(), folder.path, frame=frame)
+    assert folder.result.exists()
+
+
+def test_restart_throws_away_the_run_and_nothing_else(tiny_settings: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    settings = [*tiny_settings, "train.epochs=1"]
+    fit(make_config({}, settings), out)
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(ProxemicsError, match="resnet5"):
+        fit(make_config({}, [*settings, "model.trunk=resnet5"]), out, restart=True)
+    assert (out / "result.json").exists()
+    again = fit(make_config({}, [*settings, "loss.name=norm_softmax"]), out, restart=True)
+    assert again["rows"][0]["base"] == "norm_softmax"
+    assert (out / "notes.txt").read_text() == "mine"
+    assert again["unseen_classes"] is True

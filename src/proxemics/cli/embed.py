@@ -33,7 +33,7 @@ def embed(
 
     if out.suffix not in (".parquet", ".npy"):
         raise ConfigError(f"--out {out}: the name must end in .parquet or .npy.")
-    config = make_config({}, assignments or [])
+    config = make_config({}, [*(assignments or []), "train.devices=1"])
     filters = dict(item.partition("=")[::2] for item in where or [])
     frame = load_table(source, where=filters or None, layout=_layout(Path(source))).reset_index(drop=True)
     embedder = open_model(model)

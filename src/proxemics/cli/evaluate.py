@@ -37,6 +37,8 @@ def evaluate(
 
     if split not in ("test", "val", "train"):
         raise ConfigError(f"--split {split!r}: use test or val (or train, to see how much was learned by heart).")
+    if where and data is None:
+        raise ConfigError("--where needs --data: it chooses among the rows of other pictures.")
     folder = RunFolder(run)
     base = folder.read_config() if folder.config.exists() else Config()
     config = make_config(base.model_dump(), assignments or [])

@@ -59,8 +59,6 @@ def main() -> None:
     except ProxemicsError as error:
         typer.echo(f"Error: {' '.join(str(error).split())}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo(
-            "Interrupted. Nothing finished is lost; the same command goes on from the latest checkpoint.", err=True
-        )
-        sys.exit(130)
+    except OSError as error:
+        typer.echo(f"Error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", err=True)
+        sys.exit(2)

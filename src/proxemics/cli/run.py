@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +30,11 @@ def run_training(config: Config, out: Path, *, restart: bool, write_report: bool
         "Data: "
         + "; ".join(f"{name} {one['images']} pictures of {one['classes']} classes" for name, one in counts.items())
     )
-    result = fit(config, out, frame=table, restart=restart, reporter=reporter)
+    try:
+        result = fit(config, out, frame=table, restart=restart, reporter=reporter)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted. The same command goes on from the latest checkpoint.", err=True)
+        raise typer.Exit(130) from None
     if not result:  # another process than the first
         return result
     report: Path | None = None
@@ -47,7 +52,8 @@ def show_result(result: dict[str, Any], console: Console) -> None:
     """Print the metrics with their intervals, the trained model beside the untrained trunk."""
     rows = result["rows"]
     names = [name for name in rows[0]["metrics"] if name.startswith("recall_at_")] + ["map_at_r", "r_precision"]
-    table = Table(title=f"{rows[0]['dataset']}: test classes, never seen in training", title_justify="left")
+    what = "test classes, never seen in training" if result.get("unseen_classes") else f"split {rows[0]['split']}"
+    table = Table(title=f"{rows[0]['dataset']}: {what.partition(';')[0]}", title_justify="left")
     table.add_column("")
     for row in rows:
         table.add_column(ROW_NAMES.get(row["method"], row["method"]), justify="right")

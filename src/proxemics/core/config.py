@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -21,7 +21,13 @@ Scalar = bool | int | float | str
 class Section(BaseModel):
     """Base of all sections: unknown keys are errors, values are checked on assignment."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        validate_assignment=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        coerce_numbers_to_str=True,
+    )
 
 
 class DataConfig(Section):
@@ -91,7 +97,7 @@ class ModelConfig(Section):
 
 
 class LossConfig(Section):
-    """The base loss; `proxemics config show --losses` lists names and options."""
+    """The base loss; each has a page under docs/losses with its options."""
 
     name: str = "proxy_anchor"
     """Name of the loss, e.g. proxy_anchor, norm_softmax, arcface."""
@@ -127,7 +133,7 @@ class OptimConfig(Section):
     clip_value: float | None = Field(10.0, gt=0)
     """Clip each gradient entry to this size; null: do not."""
     clip_norm: float | None = Field(None, gt=0)
-    """Clip the norm of the whole gradient; null: do not."""
+    """Clip the norm of the whole gradient, and then not its entries; null: do not."""
 
 
 class TrainConfig(Section):
@@ -170,7 +176,7 @@ class EvaluationConfig(Section):
     """With cross_domain: the domain of the gallery; null: every other domain."""
     absent: Literal["error", "skip", "keep"] = "error"
     """Queries whose class the gallery lacks: refuse, leave out, or leave to be counted as lone queries."""
-    recall_at: tuple[int, ...] = (1, 2, 4, 8)
+    recall_at: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 2, 4, 8), min_length=1)
     """The k of Recall@k (any hit among the k nearest)."""
     clustering: bool = False
     """Also NMI and AMI of k-means, which take longer."""
@@ -200,6 +206,11 @@ class Config(Section):
     def _consistent(self) -> Config:
         if self.train.batch_size is not None:
             _check_batch(self.train, self.train.batch_size)
+        low, high = self.data.crop_scale
+        if not 0 < low <= high <= 1:
+            raise ValueError(f"data.crop_scale=[{low}, {high}]: give two shares of the area, 0 < low <= high <= 1")
+        if self.data.split_file is not None and (self.data.source is not None or self.data.where):
+            raise ValueError("data.split_file already names its pictures; leave out the source and --where")
         if self.data.split == "domain_held_out" and not self.data.held_out_domain:
             raise ValueError("data.split=domain_held_out needs data.held_out_domain")
         if self.data.split == "grouped" and not self.data.group:

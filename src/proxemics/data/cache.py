@@ -17,8 +17,9 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -211,6 +212,15 @@ class PixelCache:
 
 
 def _write(
+    file: BinaryIO, pictures: Generator[np.ndarray | ImageError, None, None], on_error: str
+) -> tuple[list[list[int]], dict[str, str]]:
+    # Closed here, error or not: left to the garbage collector, the generator would end its threads from wherever
+    # the collector happens to run, which can deadlock inside the start of another thread.
+    with closing(pictures):
+        return _append(file, pictures, on_error)
+
+
+def _append(
     file: BinaryIO, pictures: Iterator[np.ndarray | ImageError], on_error: str
 ) -> tuple[list[list[int]], dict[str, str]]:
     shapes, failures = [], {}
@@ -237,7 +247,7 @@ def _decode(path: str, short_side: int, interpolation: Interpolation, max_pixels
     return image.permute(1, 2, 0).contiguous().numpy()
 
 
-def _in_order(function: Any, items: Sequence[str], workers: int) -> Iterator[Any]:
+def _in_order(function: Any, items: Sequence[str], workers: int) -> Generator[Any, None, None]:
     """Map in threads, in order, with a bounded number of results waiting."""
     with ThreadPoolExecutor(workers) as pool:
         rest = iter(items)

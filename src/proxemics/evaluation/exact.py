@@ -89,15 +89,24 @@ def rank_exactly(
         for columns in row_chunks(space.gallery.raw.shape[0], _COLS):
             tile = space.tile(some + first, columns)
             hide(tile, -torch.inf, queries=some, columns=columns, positives=positives, forbidden=forbidden, first=first)
-            _fill(tile, some, columns.start, positives, slots, space.tie)
             if nearest is not None and nearest.k:
-                best = torch.topk(tile, min(nearest.k, tile.shape[1]), dim=1)
-                found = best.values > -torch.inf
-                rows = some[:, None].expand_as(best.indices)[found]
-                nearest.offer(rows, best.indices[found] + columns.start, best.values[found])
+                row, col = _nearest(tile, min(nearest.k, tile.shape[1]), space.tie)
+                nearest.offer(some[row], col + columns.start, tile[row, col])
+            _fill(tile, some, columns.start, positives, slots, space.tie)
+
+
+def _nearest(tile: Tensor, k: int, tie: float) -> tuple[Tensor, Tensor]:
+    """Entries (n,), (n,) of the k largest scores of each row; of equal scores the first ones, which topk ignores."""
+    last = torch.topk(tile, k, dim=1).values[:, -1:]
+    above = tile > last + tie
+    equal = (tile >= last - tie) & ~above
+    kept = above | (equal & (equal.cumsum(dim=1) <= k - above.sum(dim=1, keepdim=True)))
+    row, col = torch.nonzero(kept & (tile > -torch.inf), as_tuple=True)
+    return row, col
 
 
 def _fill(tile: Tensor, queries: Tensor, column: int, positives: Positives, slots: Slots, tie: float) -> None:
+    """Count the items of a tile in their slots; the tile is negated in place."""
     counts = positives.counts[queries]
     deepest = int(counts.max())
     if deepest == 0:

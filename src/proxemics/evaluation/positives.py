@@ -107,6 +107,8 @@ def _blocks(query: Tensor, gallery: Tensor, dim: int) -> Iterator[tuple[Tensor, 
     _, lengths = torch.unique_consecutive(
         query_size[present] * (len(gallery) + 1) + gallery_size[present], return_counts=True
     )
+    if len(present) == 0:
+        return
     for group in present.tensor_split(lengths.cumsum(0)[:-1].cpu()):
         q, g = int(query_size[group[0]]), int(gallery_size[group[0]])
         take = max(1, _ENTRIES // ((q + g) * dim + q * g))

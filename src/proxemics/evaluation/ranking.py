@@ -32,7 +32,8 @@ class Request:
         ks: every k of Recall@k.
         depth: deepest place that another metric than Recall looks at; R + 1 is always covered.
         nearest: length of the neighbour lists.
-        precision: first screen: ``auto``, ``bfloat16``, ``float32``, or ``float64`` for none. Never changes a value.
+        precision: first screen: ``auto``, ``bfloat16`` (not for Euclidean distance), ``float32``, or ``float64`` for
+            none. Never changes a value.
         block: side of a tile; chosen when None. Never changes a value.
     """
 
@@ -97,6 +98,8 @@ def rank_chunks(
     precision = request.precision
     if precision == "auto":
         precision = "bfloat16" if whole and _brain_pays(space, horizon) else "float32"
+    if precision == "bfloat16" and space.bias is not None:
+        precision = "float32"  # that screen has no bias
     shared = Float32Screen(space) if precision == "float32" else None
     for rows in row_groups(counts, POSITIVES):
         positives = find_positives(space, query, gallery, forbidden, rows)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -188,13 +188,30 @@ def _brain(side: Side) -> tuple[Tensor, Tensor]:
 @contextmanager
 def full_precision() -> Iterator[None]:
     """Switch autocast, gradients and reduced-precision float32 products off, which would break the bounds."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+    with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False), _ieee_products():
+        yield
+
+
+@contextmanager
+def _ieee_products() -> Iterator[None]:
+    switches: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
+    if not all(hasattr(switch, "fp32_precision") for switch in switches):  # torch before 2.9
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
             yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+        return
+    # The old switch must not be touched where a program uses the new ones: torch refuses the mixture.
+    settings = [switch.fp32_precision for switch in switches]
+    for switch in switches:
+        switch.fp32_precision = "ieee"
+    try:
+        yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        for switch, setting in zip(switches, settings, strict=True):
+            switch.fp32_precision = setting
 
 
 @lru_cache(maxsize=1)

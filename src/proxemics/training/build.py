@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 import numpy as np
 import pandas as pd
@@ -37,6 +38,11 @@ def build_fabric(config: Config) -> Fabric:
     devices = config.train.devices
     if device == "cuda" and devices > torch.cuda.device_count():
         raise ConfigError(f"train.devices={devices}, but there are {torch.cuda.device_count()} CUDA devices.")
+    started = int(os.environ.get("WORLD_SIZE", devices))
+    if started != devices:
+        raise ConfigError(
+            f"{started} processes were started (WORLD_SIZE) and train.devices={devices}; add --devices {started}."
+        )
     strategy = "auto" if devices == 1 else "ddp_find_unused_parameters_true"
     return Fabric(accelerator=device, devices=devices, strategy=strategy, precision=config.train.precision)
 

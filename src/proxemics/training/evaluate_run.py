@@ -101,9 +101,7 @@ def _rows(
     from proxemics.data.sources import load_table
 
     data = settings.data
-    frame = load_table(
-        source, root=data.root, where=where or None, label=data.label, domain=data.domain, layout=data.layout
-    )
+    frame = load_table(source, where=where or None, label=data.label, domain=data.domain, layout=data.layout)
     return frame.reset_index(drop=True)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import shlex
 import subprocess
 import sys
@@ -49,6 +48,8 @@ def command() -> str:
 
 def commit() -> str | None:
     """Return the commit of the source tree Proxemics runs from, or None when it is an installed package."""
+    if "site-packages" in Path(__file__).parts:
+        return None
     try:
         done = subprocess.run(
             ["git", "rev-parse", "HEAD"],  # noqa: S607 - whatever git the user has
@@ -65,5 +66,7 @@ def commit() -> str | None:
 
 def peak_memory_mb() -> float:
     """Return the largest resident size of this process so far, in MB."""
+    import resource  # not on Windows
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
+from proxemics.core.errors import ProxemicsError
 from proxemics.core.files import write_text
 
 
@@ -67,8 +68,14 @@ class RunLog:
 
     def write(self, record: dict[str, Any]) -> None:
         """Append one record; it must hold ``step``."""
-        with self.path.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps(record, allow_nan=False) + "\n")
+        try:
+            with self.path.open("a", encoding="utf-8") as handle:
+                handle.write(json.dumps(record, allow_nan=False) + "\n")
+        except OSError as error:
+            raise ProxemicsError(
+                f"Cannot write {self.path}: {error.strerror or error}. Free some space and give the same command "
+                "again; the latest checkpoint is untouched."
+            ) from error
         if self._writer is not None:
             for name, value in _numbers(record):
                 self._writer.add_scalar(name, value, record["step"])

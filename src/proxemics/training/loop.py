@@ -140,14 +140,15 @@ class Trainer:
         self.module.train()
         self._warm_up(progress.epoch < config.optim.warmup_epochs)
         began, seen = time.perf_counter(), 0
+        last = began
         for rows in loader:
-            started = time.perf_counter()
             terms = self._train_step(rows)
             progress.step += 1
             progress.step_in_epoch += 1
             seen += self.sampler.batch_size
-            progress.seconds += time.perf_counter() - started
-            rate = seen / (time.perf_counter() - began)
+            now = time.perf_counter()
+            progress.seconds, last = progress.seconds + now - last, now
+            rate = seen / (now - began)
             self.reporter.advance("train", 1, note=f"loss {sum(terms.values()):.3f}  {rate:.0f} images/s")
             if log is not None:
                 rates = {group["name"]: group["lr"] for group in self.optimizer.param_groups}
@@ -177,21 +178,22 @@ class Trainer:
         parts = config.train.accumulate
         total: dict[str, float] = {}
         generator = torch_generator(config.seed, "methods", progress.step, device=self.fabric.device)
-        for number, batch in enumerate(self._parts(rows, parts)):
-            with self.fabric.no_backward_sync(self.module, enabled=number < parts - 1):
+        batches = list(self._parts(rows, parts))
+        for number, batch in enumerate(batches):
+            share = len(batch.labels) / len(rows["label"])
+            with self.fabric.no_backward_sync(self.module, enabled=number < len(batches) - 1):
                 done = progress.step / max(config.train.epochs * self.steps_per_epoch, 1)
                 terms: dict[str, Tensor] = self.module(batch, progress.epoch, done, generator)
                 values = {name: value.item() for name, value in terms.items()}
                 check_finite(values, progress.step + 1)
-                self.fabric.backward(torch.stack(list(terms.values())).sum() / parts)
+                self.fabric.backward(torch.stack(list(terms.values())).sum() * share)
             for name, value in values.items():
-                total[name] = total.get(name, 0.0) + value / parts
-        if config.optim.clip_value is not None:
+                total[name] = total.get(name, 0.0) + value * share
+        if config.optim.clip_norm is not None:  # one call a step: under 16-mixed each call unscales the gradients
+            norm = config.optim.clip_norm
+            self.fabric.clip_gradients(self.module, self.optimizer, max_norm=norm, error_if_nonfinite=False)
+        elif config.optim.clip_value is not None:
             self.fabric.clip_gradients(self.module, self.optimizer, clip_val=config.optim.clip_value)
-        if config.optim.clip_norm is not None:
-            self.fabric.clip_gradients(
-                self.module, self.optimizer, max_norm=config.optim.clip_norm, error_if_nonfinite=False
-            )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
@@ -289,6 +291,12 @@ class Trainer:
         tensors = ckpt.with_prefix("model", self.embedder.state_dict())
         tensors |= ckpt.with_prefix("loss", self.loss.state_dict())
         tensors |= ckpt.with_prefix("methods", self.whole.methods.state_dict())
+        bad = [name for name, value in tensors.items() if value.is_floating_point() and not value.isfinite().all()]
+        if bad:
+            raise TrainingError(
+                f"Non-finite weights after step {self.progress.step} ({bad[0]}); the last finite checkpoint is kept. "
+                "Lower optim.lr or optim.proxy_lr_mult, or set optim.clip_norm=1."
+            )
         tensors |= ckpt.with_prefix("optimizer", ckpt.flatten_optimizer(self._plain_optimizer()))
         if self.average is not None:
             tensors |= ckpt.with_prefix("average", self.average.shadow)
@@ -310,7 +318,8 @@ class Trainer:
         ckpt.load_module(self.whole.methods, ckpt.under_prefix("methods", tensors))
         ckpt.restore_optimizer(self._plain_optimizer(), ckpt.under_prefix("optimizer", tensors))
         if self.average is not None:
-            self.average.shadow = ckpt.under_prefix("average", tensors)
+            shadow = ckpt.under_prefix("average", tensors)
+            self.average.shadow = {name: value.to(self.fabric.device) for name, value in shadow.items()}
         self.progress = Progress(**facts["progress"])
         return True
 

@@ -16,6 +16,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from proxemics.core.config import Config, EvaluationConfig
+from proxemics.core.errors import ProxemicsError
 from proxemics.core.files import atomic_path, write_json
 from proxemics.data.cache import PixelCache
 from proxemics.data.dataset import ImageDataset
@@ -69,21 +70,16 @@ def fit(
     table = prepare_table(config) if frame is None else frame
     check_protocol(table, config.evaluation)
     config = settle_batch_size(config, rows_of(table, "train"))
+    embedder = build_embedder(config)  # before anything is thrown away: a wrong trunk or loss must cost nothing
+    build_base_loss(config, num_classes=2, dim=embedder.dim)
     fabric = build_fabric(config)
     fabric.launch()
-    if fabric.is_global_zero:
-        if restart and folder.config.exists():
-            shutil.rmtree(folder.path)
-        folder.claim(config)
-    fabric.barrier()
+    on_first_process(fabric, lambda: open_folder(folder, config, table, restart=restart))
     if folder.result.exists():
         reporter.say(f"The run in {folder.path} is finished; --restart trains it again.")
         return folder.read_result() if fabric.is_global_zero else {}
-    if fabric.is_global_zero:
-        save_split(table, folder.split)
-    fabric.barrier()
+    on_first_process(fabric, lambda: save_split(table, folder.split))
 
-    embedder = build_embedder(config)
     progress, labels = train(config, embedder, table, fabric=fabric, folder=folder, reporter=reporter)
     if fabric.is_global_zero:
         save_bundle(embedder, folder.bundle, labels=labels.names)
@@ -101,6 +97,29 @@ def fit(
         shutil.rmtree(folder.path / "cache", ignore_errors=True)
     fabric.barrier()
     return result
+
+
+def open_folder(folder: RunFolder, config: Config, table: pd.DataFrame, *, restart: bool) -> None:
+    """Make the run folder ready for this run, or refuse; ``restart`` throws away what an older run left."""
+    build_sampler(config, np.unique(rows_of(table, "train")["label"], return_inverse=True)[1], rank=0, world_size=1)
+    if restart:
+        folder.clear()
+    folder.claim(config, table)
+
+
+def on_first_process(fabric: Fabric, action: Callable[[], None]) -> None:
+    """Let the first process act while the others wait; if it fails, all of them raise its message."""
+    failed: ProxemicsError | None = None
+    if fabric.is_global_zero:
+        try:
+            action()
+        except ProxemicsError as error:
+            failed = error
+    message: str | None = fabric.broadcast(None if failed is None else str(failed))
+    if failed is not None:
+        raise failed
+    if message is not None:
+        raise ProxemicsError(message)
 
 
 def train(
@@ -139,6 +158,7 @@ def train(
     )
     loss = build_base_loss(config, num_classes=len(labels), dim=embedder.dim)
     if isinstance(loss, ProxyLoss) and loss.starts_from_class_means and not (folder.checkpoint / POINTER).exists():
+        embedder.to(fabric.device)
         start = embed_rows(config, embedder, train_rows, fabric=fabric, cache=None, reporter=reporter, task="means")
         loss.set_class_means(torch.from_numpy(start), torch.from_numpy(ids))
     if config.train.accumulate > 1 and not getattr(loss, "per_sample_mean", True):

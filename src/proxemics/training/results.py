@@ -39,7 +39,15 @@ def trace(config: Config, table: pd.DataFrame) -> dict[str, Any]:
             "splits": count_splits(table),
         },
         "protocol": config.evaluation.protocol,
+        "unseen_classes": _unseen(table),
     }
+
+
+def _unseen(table: pd.DataFrame) -> bool | None:
+    """Whether no test class is among the classes trained or chosen on; None where the table has no training rows."""
+    seen = set(table.loc[table["split"].isin(["train", "val"]), "label"])
+    tested = set(table.loc[table["split"] == "test", "label"])
+    return not seen & tested if seen and tested else None
 
 
 def result_row(config: Config, result: EvaluationResult, *, method: str, split: str, size: int) -> dict[str, Any]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from proxemics.core.config import Config, load_config, save_config
 from proxemics.core.errors import DataError, TrainingError
 from proxemics.core.files import read_json
+from proxemics.data.split_files import load_split
+from proxemics.data.table import fingerprint
 
 
 @dataclass(frozen=True)
@@ -74,27 +79,56 @@ class RunFolder:
         result: dict[str, Any] = read_json(self.result)
         return result
 
-    def claim(self, config: Config) -> None:
+    def clear(self) -> None:
+        """Throw away what runs write, and nothing else that lies in the folder."""
+        for name in OWN_NAMES:
+            place = self.path / name
+            if place.is_dir() and not place.is_symlink():
+                shutil.rmtree(place)
+            else:
+                place.unlink(missing_ok=True)
+
+    def claim(self, config: Config, table: pd.DataFrame) -> None:
         """Make the folder belong to this configuration, or say why it cannot.
 
         Raises:
-            TrainingError: it holds a run with another configuration; the message names the keys that differ.
+            TrainingError: it holds a run with another configuration (the message names the keys that differ), or a run
+                on other pictures or another split, whose classes would be mixed up.
         """
         if self.config.exists() and self.holds_work:
             other = load_config(self.config)
             different = differing_keys(other.model_dump(), config.model_dump())
             # How the pictures are read and where the arithmetic is done may change between two sittings of one run.
-            different = [key for key in different if key not in _FREE]
+            different = [key for key in different if key not in _FREE and not _same_place(key, other, config)]
             if different:
                 shown = ", ".join(different[:4]) + (" ..." if len(different) > 4 else "")
                 raise TrainingError(
                     f"{self.path} holds a run with another {shown}; "
                     "use another --out, or --restart to throw that run away."
                 )
+            if self.split.exists() and fingerprint(load_split(self.split)) != fingerprint(table):
+                raise TrainingError(
+                    f"{self.path} holds a run on other pictures or another split; use another --out, or --restart to "
+                    "throw that run away."
+                )
         save_config(config, self.config)
 
 
+OWN_NAMES = (
+    "checkpoint", "cache", "bundle", "tensorboard", "config.yaml", "split.parquet", "metrics.jsonl", "result.json",
+    "evaluation.json", "per_query.parquet", "embeddings.npy", "embeddings_untrained.npy", "report.html",
+)  # fmt: skip
+"""Everything that a run writes into its folder."""
 _FREE = frozenset({"data.workers", "data.worker_start", "train.device", "train.checkpoint_steps", "train.tensorboard"})
+
+
+def _same_place(key: str, first: Config, second: Config) -> bool:
+    """Whether ``photos`` and ``photos/`` were written for one folder."""
+    if key not in ("data.source", "data.root", "data.split_file"):
+        return False
+    name = key.removeprefix("data.")
+    places = [getattr(one.data, name) for one in (first, second)]
+    return None not in places and Path(places[0]).resolve() == Path(places[1]).resolve()
 
 
 def differing_keys(first: dict[str, Any], second: dict[str, Any], prefix: str = "") -> list[str]:

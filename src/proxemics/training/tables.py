@@ -29,7 +29,7 @@ def prepare_table(config: Config) -> pd.DataFrame:
     """
     data = config.data
     if data.split_file is not None:
-        return load_split(data.split_file)
+        return load_split(data.split_file, root=data.root)
     if data.source is None:
         raise ConfigError("No pictures given: name a folder of class folders, or a CSV or Parquet table (data.source).")
     frame = load_table(

@@ -315,6 +315,14 @@ def test_one_class_duplicates_and_zero_vectors_are_finite() -> None:
         assert torch.equal(v.grad, torch.zeros_like(v))
 
 
+def test_a_zero_point_is_finite() -> None:
+    _, v, k = random_case(1, 1, 4, 6)
+    points = torch.zeros(2, 6, dtype=torch.float64, requires_grad=True)
+    for det in DETS:
+        found = nivmf_log_density(points, v, k, det=det)  # type: ignore[arg-type]
+        assert torch.isfinite(found).all()
+
+
 def test_autocast_changes_nothing() -> None:
     z = (torch.randn(6, 32, generator=generator()) * 4).requires_grad_()
     _, v, k = random_case(1, 1, 7, 32, torch.float32)

@@ -86,7 +86,9 @@ class _StretchedLogits(torch.autograd.Function):
         classes = len(directions)
         u = draws.reshape(-1, dim)
         u2 = u.square().add_(TINY) if options.stretch_sample else u
-        scale, inner_t = kappa[:64].mean(), temperature if options.inner else torch.ones_like(temperature)
+        inner_t = temperature if options.inner else torch.ones_like(temperature)
+        # A typical κ; all logarithms of κ are taken relative to it.
+        scale = kappa[:64].log().mean().exp()
         facts = _ClassFacts(kappa.new_empty(classes), kappa.new_zeros(classes), kappa.new_empty(classes))
         # weights: r e^{s-max} for each draw; pull: s r |v|.
         weights = u.new_empty(classes, samples, batch)
@@ -258,7 +260,7 @@ def _shared_constant(scale: Tensor, dim: int, options: StretchOptions) -> Tensor
 
 
 def _log_sum_exp(density: Tensor, out: Tensor, total: Tensor, weight: Tensor, expected: Tensor | None) -> None:
-    """Write the log-sum-exp of ``density`` (C, N, B) over draws to ``out`` (C, B), and the mean density to ``expected``.
+    """Write the log-sum-exp of ``density`` (C, N, B) over draws to ``out`` (C, B), its mean to ``expected``.
 
     With e = exp(density - max): writes Σ e to ``total``, multiplies ``weight`` (C, N, B) by e, overwrites ``density``.
     """

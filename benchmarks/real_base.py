@@ -57,6 +57,11 @@ def collect(runs: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(runs.glob("*/result.json"))]
 
 
+def shared_settings(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that must be the same for all rows of one file."""
+    return {key: value for key, value in result["config"].items() if key not in ("seed", "loss", "evaluation", "data")}
+
+
 def write(results: list[dict[str, Any]], line: str) -> None:
     """Write the rows of all runs as one result file."""
     if not results:
@@ -73,7 +78,10 @@ def write(results: list[dict[str, Any]], line: str) -> None:
                 seen.add(key)
                 row = {**row, "base": "frozen", "split": "test"}
             rows.append({**row, "fingerprint": result["data"]["fingerprint"], "timing": result["timing"]})
-    config = {key: value for key, value in first["config"].items() if key not in ("seed", "loss", "evaluation", "data")}
+    config = shared_settings(first)
+    for result in results[1:]:
+        if shared_settings(result) != config:
+            raise SystemExit("The runs in the folder were made with different settings; give each set its own --runs.")
     whole = {key: first[key] for key in ("schema", "commit", "versions", "machine")}
     RESULT.write_text(json.dumps({**whole, "command": line, "config": config, "rows": rows}, indent=1) + "\n")
 
@@ -106,7 +114,7 @@ def main() -> None:
     parser.add_argument("--set", dest="extra", action="append", default=[], help="passed on to every run")
     parser.add_argument("--collect", action="store_true", help="only read the finished runs")
     args = parser.parse_args()
-    shown = "python benchmarks/real_base.py --data DATA/index.csv"
+    shown = " ".join(["python benchmarks/real_base.py --data DATA/index.csv", *(f"--set {one}" for one in args.extra)])
     for seed in args.seeds:
         for dataset in args.datasets:
             for loss in args.losses:

@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         reasons.append(("data", "the real pictures (../shared/data) are not on this machine"))
     for item in items:
         for marker, reason in reasons:
-            if marker in item.keywords:
+            if item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 

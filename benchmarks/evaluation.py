@@ -55,6 +55,7 @@ class SixMetrics(AccuracyCalculator):
     """pytorch-metric-learning has no Recall@k beyond Precision@1; this adds it in its own manner."""
 
     def requires_knn(self) -> list[str]:
+        """Ask for neighbours for Recall@k, too."""
         return [*super().requires_knn(), *(f"recall_at_{k}" for k in KS)]
 
 

@@ -43,7 +43,7 @@ def check_some(result: EvaluationResult, points: np.ndarray, labels: np.ndarray,
 
 @pytest.fixture(scope="module")
 def thousands() -> tuple[np.ndarray, np.ndarray, EvaluationResult]:
-    points, labels = make(16_400, 3_000, 64, 2.0)
+    points, labels = make(16_400, 3_000, 64, 1.8)
     return points, labels, evaluate_embeddings(points, labels, recall_at=KS)
 
 

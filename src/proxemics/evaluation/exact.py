@@ -8,7 +8,7 @@ from torch import Tensor
 from proxemics.evaluation.inputs import row_chunks
 from proxemics.evaluation.neighbours import NearestList
 from proxemics.evaluation.positives import Forbidden, Positives
-from proxemics.evaluation.scan import Slots, lower_bound
+from proxemics.evaluation.scan import Slots
 from proxemics.evaluation.space import Space
 
 _ROWS, _COLS = 256, 2048
@@ -117,15 +117,29 @@ def _fill(tile: Tensor, queries: Tensor, column: int, positives: Positives, slot
     flat = positives.start[queries][owner] + place
     ladder[owner, place] = -positives.score[flat]
     tile.neg_()
-    last = torch.searchsorted(ladder, tile + tie, right=True)  # positives at or above the item
-    low = torch.searchsorted(ladder, tile - tie)  # positives above it
-    base = torch.arange(len(queries), device=tile.device)[:, None] * (deepest + 1)
-    histogram = torch.bincount((last + base).flatten(), minlength=len(queries) * (deepest + 1))
-    slots.counts[flat] += histogram.view(len(queries), -1)[owner, place].int()
-    foreign = tile < torch.inf
-    row, col = torch.nonzero((low < last) & foreign, as_tuple=True)
-    if len(row):
-        start = positives.start[queries][row]
-        bottom, top = start + low[row, col], start + last[row, col]
-        middle = lower_bound(positives.index, col + column, bottom, top)
-        slots.move(queries[row], bottom, middle, top)
+    width = deepest + 1
+    base = torch.arange(len(queries), device=tile.device)[:, None] * width
+
+    def histogram(slot: Tensor) -> Tensor:
+        counts = torch.bincount((slot + base).flatten(), minlength=len(queries) * width)
+        return counts.view(-1, width)[owner, place].int()
+
+    high = torch.searchsorted(ladder, tile + tie, right=True)  # positives at or above the item
+    placed = histogram(high)
+    slots.counts[flat] += placed
+    # The positive just ahead ties when it is not above the item.
+    tied = (ladder.gather(1, (high - 1).clamp_min(0)) >= tile - tie) & (high > 0) & (tile < torch.inf)
+    if not bool(tied.any()):
+        return
+    low = torch.where(tied, torch.searchsorted(ladder, tile - tie), high)
+    # Among equals, positives and items go by gallery row: one rising key holds first the run, then the row.
+    size = int(positives.index.max()) + column + tile.shape[1] + 1
+    run = torch.searchsorted(ladder, ladder)
+    key = torch.full_like(run, torch.iinfo(torch.int64).max)
+    key[owner, place] = run[owner, place] * size + positives.index[flat]
+    item = torch.arange(column, column + tile.shape[1], device=tile.device)
+    middle = torch.where(tied, torch.searchsorted(key, low * size + item), high)
+    by_row, before = slots.shifts()
+    by_row[flat] += histogram(middle) - placed
+    before[flat] += histogram(low) - placed
+    slots.tied_first[queries] += (tied & (low == 0)).sum(dim=1)

@@ -133,7 +133,7 @@ def _brain_pays(space: Space, horizon: Tensor) -> bool:
     gallery = space.gallery.raw.shape[0]
     if space.bias is not None or space.query.raw.device.type != "cpu" or gallery < 2**14 or space.dim < 64:
         return False
-    if float(horizon.double().mean()) > gallery / 2500 or not brain_is_fast():
+    if float(horizon.double().mean()) > gallery / 1500 or not brain_is_fast():
         return False
     rows = torch.linspace(0, space.query.raw.shape[0] - 1, 64).long()
     spread = space.tile(rows, slice(0, 2048)).std(dim=1).median()

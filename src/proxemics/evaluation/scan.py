@@ -41,9 +41,11 @@ class Slots:
         self.positives = positives
         # Optimistic reading: a foreign item stands behind every positive that it ties with.
         self.counts = torch.zeros(len(positives.score), dtype=torch.int32, device=positives.score.device)
+        # What the other two readings add to that: ties by gallery row, and before every positive. None without ties.
+        self._by_row: Tensor | None = None
+        self._before: Tensor | None = None
         # Foreign items that tie with the best positive.
         self.tied_first = torch.zeros_like(positives.start[1:])
-        self._moved: list[Tensor] = []
 
     def place(self, rows: Tensor, items: Tensor, scores: Tensor, tie: float) -> None:
         """Put foreign items with exact scores in their slots.
@@ -54,49 +56,47 @@ class Slots:
             scores: (n,) float64 exact scores.
             tie: scores this close are equal.
         """
-        start = self.positives.start
-        first = self._behind(rows, scores + tie)
-        last = self._behind(rows, scores - tie, reach=True)
-        kept = last < start[rows + 1] - start[rows]
-        self.add((start[rows] + last)[kept])
-        tied = torch.nonzero(first < last).flatten()
-        if len(tied):
-            row, item = rows[tied], items[tied]
-            low, high = start[row] + first[tied], start[row] + last[tied]
-            middle = lower_bound(self.positives.index, item, low, high)
-            self.move(row, low, middle, high)
+        start, end = self.positives.start[rows], self.positives.start[rows + 1]
+        low = start + self._behind(rows, scores + tie)
+        high = start + self._behind(rows, scores - tie, reach=True)
+        middle = lower_bound(self.positives.index, items, low, high)
+        self.add(high[high < end])
+        moved = torch.nonzero(low < high).flatten()
+        if len(moved):
+            high_in = moved[high[moved] < end[moved]]
+            by_row, before = self.shifts()
+            for shift, target in ((by_row, middle), (before, low)):
+                target_in = moved[target[moved] < end[moved]]
+                shift.index_add_(0, high[high_in], torch.full_like(high_in, -1, dtype=torch.int32))
+                shift.index_add_(0, target[target_in], torch.ones_like(target_in, dtype=torch.int32))
+            top = rows[moved[low[moved] == start[moved]]]
+            self.tied_first.index_add_(0, top, torch.ones_like(top))
 
     def add(self, places: Tensor) -> None:
         """Count items by flat optimistic slot (n,) int64."""
         self.counts.index_add_(0, places, torch.ones(len(places), dtype=torch.int32, device=places.device))
 
-    def move(self, row: Tensor, low: Tensor, middle: Tensor, high: Tensor) -> None:
-        """Note ties: flat slots by the pessimistic, the gallery-row and the optimistic reading."""
-        self._moved.append(torch.stack([row, low, middle, high]))
-        top = row[low == self.positives.start[row]]
-        self.tied_first.index_add_(0, top, torch.ones_like(top))
+    def shifts(self) -> tuple[Tensor, Tensor]:
+        """Return what ties by gallery row, and the pessimistic reading, add to the counts: (P,) int32, to be changed."""
+        if self._by_row is None or self._before is None:
+            self._by_row, self._before = torch.zeros_like(self.counts), torch.zeros_like(self.counts)
+        return self._by_row, self._before
 
     def readings(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return slot counts (P,) int32: ties broken by gallery row, optimistic, pessimistic."""
-        if not self._moved:
+        if self._by_row is None or self._before is None:
             return self.counts, self.counts, self.counts
-        row, low, middle, high = torch.cat(self._moved, dim=1)
-        end = self.positives.start[row + 1]
-        return self._shift(high, middle, end), self.counts, self._shift(high, low, end)
+        return self.counts + self._by_row, self.counts, self.counts + self._before
 
     def forget(self, rows: Tensor) -> None:
         """Empty the slots of some queries."""
         gone = torch.zeros_like(self.tied_first, dtype=torch.bool)
         gone[rows] = True
         self.tied_first[rows] = 0
-        self.counts[gone.repeat_interleave(self.positives.counts)] = 0
-        self._moved = [part[:, ~gone[part[0]]] for part in self._moved]
-
-    def _shift(self, source: Tensor, target: Tensor, end: Tensor) -> Tensor:
-        counts = self.counts.clone()
-        one = torch.ones_like(source, dtype=torch.int32)
-        counts.index_add_(0, source[source < end], -one[source < end])
-        return counts.index_add_(0, target[target < end], one[target < end])
+        flat = gone.repeat_interleave(self.positives.counts)
+        for counts in (self.counts, self._by_row, self._before):
+            if counts is not None:
+                counts[flat] = 0
 
     def _behind(self, rows: Tensor, scores: Tensor, reach: bool = False) -> Tensor:
         """Number of positives above ``scores`` (or, with ``reach``, at or above)."""

@@ -97,12 +97,20 @@ def rank_exactly(
 
 def _nearest(tile: Tensor, k: int, tie: float) -> tuple[Tensor, Tensor]:
     """Entries (n,), (n,) of the k largest scores of each row; of equal scores the first ones, which topk ignores."""
-    last = torch.topk(tile, k, dim=1).values[:, -1:]
-    above = tile > last + tie
-    equal = (tile >= last - tie) & ~above
-    kept = above | (equal & (equal.cumsum(dim=1) <= k - above.sum(dim=1, keepdim=True)))
-    row, col = torch.nonzero(kept & (tile > -torch.inf), as_tuple=True)
-    return row, col
+    best = torch.topk(tile, min(k + 1, tile.shape[1]), dim=1)
+    last = best.values[:, k - 1 : k]
+    open_ = (best.values[:, k:] >= last - tie).any(dim=1) & (last[:, 0] > -torch.inf)
+    found = (best.values[:, :k] > -torch.inf) & ~open_[:, None]
+    row, place = torch.nonzero(found, as_tuple=True)
+    parts = [(row, best.indices[row, place])]
+    some = torch.nonzero(open_).flatten()
+    if len(some):
+        above = tile[some] > last[some] + tie
+        equal = (tile[some] >= last[some] - tie) & ~above
+        kept = above | (equal & (equal.cumsum(dim=1) <= k - above.sum(dim=1, keepdim=True)))
+        row, col = torch.nonzero(kept, as_tuple=True)
+        parts.append((some[row], col))
+    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
 
 def _fill(tile: Tensor, queries: Tensor, column: int, positives: Positives, slots: Slots, tie: float) -> None:

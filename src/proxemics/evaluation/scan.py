@@ -77,7 +77,7 @@ class Slots:
         self.counts.index_add_(0, places, torch.ones(len(places), dtype=torch.int32, device=places.device))
 
     def shifts(self) -> tuple[Tensor, Tensor]:
-        """Return what ties by gallery row, and the pessimistic reading, add to the counts: (P,) int32, to be changed."""
+        """Return what ties by gallery row, and the pessimistic reading, add to the counts: (P,) int32, to change."""
         if self._by_row is None or self._before is None:
             self._by_row, self._before = torch.zeros_like(self.counts), torch.zeros_like(self.counts)
         return self._by_row, self._before

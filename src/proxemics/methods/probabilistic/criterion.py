@@ -168,7 +168,7 @@ class ProbabilisticProxies(Method):
         start = unbounded(self.concentration, self.kappa_floor, self.floor_gradient)
         if self.distance != "cos":
             shape = (rows, self.dim) if self.distance.endswith("nivmf") else (rows,)
-            self.kappa = nn.Parameter(torch.full(shape, start))
+            self.kappa = nn.Parameter(torch.full(shape, float(start)))
         self.log_temperature = nn.Parameter(
             torch.tensor(math.log(self.temperature_start)), requires_grad=learn_temperature
         )

@@ -180,7 +180,13 @@ def write_results(
     script = Path(sys.argv[0])
     content = {
         "schema": 1,
-        "command": " ".join(["python", f"benchmarks/{script.name}", *sys.argv[1:]]),
+        "command": " ".join(
+            [
+                "python",
+                f"benchmarks/{script.name}",
+                *(Path(one).name if one.startswith("/") else one for one in sys.argv[1:]),
+            ]
+        ),
         "commit": commit,
         "versions": versions,
         "machine": f"{os.cpu_count()} cores, {_cpu_name()}, 1 thread used",

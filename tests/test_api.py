@@ -29,6 +29,13 @@ PROMISED = {
     ],
     "proxemics.evaluation": ["evaluate_embeddings"],
     "proxemics.models": ["Embedder"],
+    "proxemics.methods": ["SEE", "ODBA", "MSRCI", "CouCE", "CenterPolar", "ProbabilisticProxies"],
+    "proxemics.methods.probabilistic": [
+        "vmf_log_normalizer", "vmf_mean_resultant_length", "sample_vmf", "nivmf_log_density", "el_nivmf",
+    ],
+    "proxemics.methods.see": ["spherical_expansion"],
+    "proxemics.methods.couce": ["amplitude_randomization"],
+    "proxemics.methods.center_polar": ["centrifugal_step"],
 }  # fmt: skip
 
 
@@ -99,9 +106,12 @@ def test_the_surface_is_as_recorded(current: dict[str, dict[str, str]]) -> None:
     )
 
 
-def test_promised_names_are_there(current: dict[str, dict[str, str]]) -> None:
+def test_promised_names_are_there() -> None:
     missing = [
-        f"{module}.{name}" for module, names in PROMISED.items() for name in names if name not in current[module]
+        f"{module}.{name}"
+        for module, names in PROMISED.items()
+        for name in names
+        if not hasattr(importlib.import_module(module), name)
     ]
     assert missing == []
 

@@ -6,6 +6,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
+from proxemics.methods.center_polar import angles_between, centrifugal_step, class_preserving_cap
+from proxemics.methods.couce import amplitude_randomization, spatial_gate
+from proxemics.methods.couce.spectrum import band_index
 from proxemics.methods.probabilistic import nivmf_log_density, sample_vmf, vmf_mean_resultant_length
 from proxemics.methods.see import spherical_expansion
 
@@ -83,6 +86,90 @@ def probabilistic_figure():
     save(figure, "probabilistic.png")
 
 
+def couce_figure():
+    size = 64
+    rows, columns = np.mgrid[0:size, 0:size] / size
+    disc = (rows - 0.5) ** 2 + (columns - 0.5) ** 2 < 0.07
+    own = np.where(disc, 1.0, 0.15) + 0.12 * np.sin(2 * np.pi * 20 * columns)
+    partner = np.where(np.abs(rows - columns) < 0.15, 0.9, 0.3) + 0.35 * np.sin(2 * np.pi * 6 * (rows + columns))
+    maps = torch.from_numpy(np.stack([own, partner]))[:, None]
+    whole = torch.fft.fftshift(band_index_of_all(size))
+    figure, axes = plt.subplots(1, 7, figsize=(10.5, 1.9))
+    axes[0].imshow(whole, cmap="Blues", vmin=-1)
+    shown = [("own map", own), ("partner", partner)]
+    for band, name in enumerate(("low", "middle", "high")):
+        strengths = torch.zeros(2, 3)
+        strengths[:, band] = 1
+        changed = amplitude_randomization(maps, strengths=strengths, partners=torch.tensor([1, 0]))
+        shown.append((f"{name} band swapped", changed[0, 0]))
+    for axis, (title, picture) in zip(axes[1:], shown, strict=False):
+        axis.imshow(picture, cmap="Greys_r", vmin=-0.3, vmax=1.4)
+        axis.set_title(title, fontsize=8)
+    tokens = torch.full((1, 49, 64), 0.5) + 0.1 * torch.randn(1, 49, 64, generator=torch.Generator().manual_seed(0))
+    for place in (16, 17, 23, 24, 30, 31):
+        tokens[0, place, :8] += 4
+    axes[6].imshow(spatial_gate(tokens).view(7, 7), cmap="Blues", vmin=0, vmax=1)
+    axes[0].set_title("bands of the spectrum", fontsize=8)
+    axes[6].set_title("gate: dark is background", fontsize=8)
+    for axis in axes:
+        axis.axis("off")
+    save(figure, "couce.png")
+
+
+def band_index_of_all(size):
+    """The bands over the whole spectrum (size, size)."""
+    half = band_index(size, size, (0, 1 / 3, 2 / 3, 1))
+    mirror = half.flip(1)[:, 1:-1]
+    return torch.cat([half, mirror.flip(0).roll(1, 0)], 1)
+
+
+def center_polar_figure():
+    """The plane of the circle: own centroid, sample, rival; and the cosines along the circle up to the cap."""
+    turn = torch.linspace(0, np.pi, 400, dtype=torch.float64)
+    ring = torch.stack([turn.cos(), turn.sin()], 1)
+    centroids = torch.tensor([[1.0, 0.0], [np.cos(1.9), np.sin(1.9)]], dtype=torch.float64)
+    z = torch.tensor([[np.cos(0.25), np.sin(0.25)]], dtype=torch.float64)
+    own, label, margin = centroids[:1], torch.tensor([0]), 0.2
+    theta = angles_between(z, own)
+    cap = class_preserving_cap(theta, torch.tensor([[0.0, 1.0]]).double(), centroids, label, margin=margin)
+    moved = centrifugal_step(z, own, 0.45)
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 3.1), width_ratios=(1.25, 1))
+    left.plot(*ring.T, color=GREY, lw=1)
+    allowed = (turn >= 0) & (turn <= cap)
+    left.plot(*ring[allowed].T, color=BLUE, lw=4, alpha=0.3, solid_capstyle="butt")
+    arc = (turn >= theta) & (turn <= theta + 0.45)
+    left.annotate("", moved[0] * 1.08, z[0] * 1.08, arrowprops={"arrowstyle": "->", "color": BLUE})
+    left.plot(*ring[arc].T, color=BLUE, lw=1.5)
+    left.plot(*centroids.T, "*", color=RED, ms=11)
+    left.plot(*z.T, "o", color=BLUE)
+    left.plot(*moved.T, "o", color="white", markeredgecolor=BLUE)
+    edge = torch.stack([cap.cos(), cap.sin()], 1)[0]
+    left.plot(*(torch.stack([edge * 0.95, edge * 1.05]).T), color=BLUE, lw=1.5)
+    for name, point, colour, far in (
+        ("c", own[0], RED, 0.9),
+        ("c′", centroids[1], RED, 0.88),
+        ("z", z[0], BLUE, 0.9),
+        ("G(z; Δ)", moved[0], BLUE, 0.8),
+        ("cap", edge, BLUE, 1.14),
+    ):
+        left.annotate(name, point * far, ha="center", va="center", color=colour, fontsize=9)
+    left.set(xlim=(-0.45, 1.15), ylim=(-0.08, 1.12), aspect="equal")
+    left.axis("off")
+
+    degrees = turn.rad2deg()
+    right.plot(degrees, ring @ own[0], color=BLUE, label="to the own centroid c")
+    right.plot(degrees, ring @ centroids[1], color=RED, label="to the rival c′")
+    right.axvspan(0, float(cap.rad2deg()), color=BLUE, alpha=0.1, lw=0)
+    high, low = float(edge @ own[0]), float(edge @ centroids[1])
+    right.vlines(float(cap.rad2deg()), low, high, color=GREY)
+    right.annotate("margin", (float(cap.rad2deg()), (high + low) / 2), (18, -4), textcoords="offset points", fontsize=7)
+    right.set(xlabel="φ, angle to the own centroid (degrees)", ylabel="cosine", xlim=(0, 110), ylim=(-0.4, 1.05))
+    right.legend(fontsize=7, frameon=False, loc="lower left")
+    right.spines[["top", "right"]].set_visible(False)
+    save(figure, "center_polar.png")
+
+
 def save(figure, name):
     figure.tight_layout()
     figure.savefig(IMAGES / name, dpi=110, metadata={"Software": None})
@@ -92,3 +179,5 @@ def save(figure, name):
 if __name__ == "__main__":
     see_figure()
     probabilistic_figure()
+    couce_figure()
+    center_polar_figure()

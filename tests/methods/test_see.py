@@ -23,7 +23,6 @@ def make_step(
     epoch: int = 100,
     progress: float = 0.999,
     seed: int = 0,
-    views: int = 1,
 ) -> Step:
     return Step(
         z=torch.nn.functional.normalize(raw, dim=-1),
@@ -31,7 +30,6 @@ def make_step(
         tokens=raw[:, None],
         labels=labels,
         domains=torch.zeros_like(labels),
-        views=views,
         loss=loss,
         epoch=epoch,
         progress=progress,
@@ -191,14 +189,6 @@ def test_the_nearest_of_several_proxies_counts() -> None:
     table = torch.einsum("bm,bkm->bk", z, torch.nn.functional.normalize(loss.proxies, dim=-1)[labels])
     torch.testing.assert_close(cosines, table.amax(1))
     torch.testing.assert_close((own * z).sum(-1), table.amax(1))
-
-
-def test_further_views_are_not_expanded() -> None:
-    raw, labels = batch()
-    loss = NormSoftmax(5, 16)
-    alone = SEE().terms(make_step(raw, labels, loss))["see"]
-    both = SEE().terms(make_step(torch.cat([raw, -raw]), labels, loss, views=2))["see"]
-    torch.testing.assert_close(both, alone)
 
 
 def test_nothing_to_save_or_to_train() -> None:

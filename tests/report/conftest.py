@@ -12,6 +12,7 @@ import pytest
 
 from proxemics.core.files import write_json
 from proxemics.data.confounded import ConfoundedSpec, write
+from proxemics.evaluation.certainty import score_certainty
 
 
 def make_run(folder: Path, spec: ConfoundedSpec, *, noise: float = 1.0, renames: dict[str, str] | None = None) -> Path:
@@ -58,6 +59,10 @@ def rank(test: pd.DataFrame, *, noise: float) -> pd.DataFrame:
     precision = (hits * within * hits.cumsum(1) / places).sum(1) / np.maximum(size, 1)
     near = order[:, :8]
     paths = test["path"].to_numpy()
+    # A certainty with some truth in it: how far the own class is ahead of the others, and noise.
+    same = labels[:, None] == labels
+    ahead = np.where(same, scores, -1).max(1) - np.where(same, -1, scores).max(1)
+    kappa = 20 + 20 * ahead + 3 * np.random.default_rng(2).normal(size=len(test))
     return pd.DataFrame(
         {
             "path": paths,
@@ -68,6 +73,8 @@ def rank(test: pd.DataFrame, *, noise: float) -> pd.DataFrame:
             "similarity": np.take_along_axis(scores, near[:, :1], 1)[:, 0],
             "neighbours": [list(paths[row]) for row in near],
             "neighbour_similarities": list(np.take_along_axis(scores, near, 1)),
+            "kappa": kappa.astype(np.float32),
+            "nearest_kappa": kappa.astype(np.float32)[near[:, 0]],
             "average_precision": np.where(size > 0, precision, np.nan),
             **{f"recall_at_{k}": hits[:, :k].any(1).astype(float) for k in (1, 2, 4, 8)},
         }
@@ -91,6 +98,9 @@ def result_of(table: pd.DataFrame, measured: dict[str, pd.DataFrame]) -> dict[st
                 "split": "test; epoch 6 of 8", "metrics": metrics,
                 "intervals": {k: [max(0.0, v - 0.035), min(1.0, v + 0.033)] for k, v in metrics.items()},
                 "num_queries": len(frame), "num_lone": 0, "num_ties": 0, "notes": [],
+                "certainty": score_certainty(
+                    frame["kappa"].to_numpy(), (frame["label"] != frame["nearest_label"]).to_numpy()
+                ),
             }
         )  # fmt: skip
     return {

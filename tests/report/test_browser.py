@@ -13,6 +13,7 @@ import pytest
 from proxemics.report import write_report
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+waiting = pytest.importorskip("selenium.webdriver.support.ui", reason="selenium is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="chromium and chromedriver are not installed")
@@ -54,6 +55,8 @@ def opened(browser: Any, address: str) -> Any:
     for kind in ("browser", "performance"):
         browser.get_log(kind)  # forget what came before
     browser.get(address)
+    whole = "return document.readyState === 'complete' && document.querySelector('footer') !== null"
+    waiting.WebDriverWait(browser, 30).until(lambda driver: driver.execute_script(whole))
     return browser
 
 

@@ -119,7 +119,7 @@ def test_test_rows_cannot_choose_the_model(tiny_settings: list[str], tmp_path: P
     config = make_config({}, tiny_settings)
     rows = rows_of(prepare_table(config), "test")
     with pytest.raises(TrainingError, match="test classes never train or choose a model"):
-        validator(config, rows, None, None, RunFolder(tmp_path), None)  # type: ignore[arg-type]
+        validator(config, rows, None, None)  # type: ignore[arg-type]
 
 
 def test_a_protocol_that_cannot_work_is_refused_before_training(tiny_settings: list[str], tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ import typer
 
 from proxemics.__about__ import __version__
 from proxemics.cli import config as config_verbs
+from proxemics.cli.compare import compare
 from proxemics.cli.demo import demo
 from proxemics.cli.doctor import doctor
 from proxemics.cli.embed import embed
 from proxemics.cli.evaluate import evaluate
 from proxemics.cli.report import report
 from proxemics.cli.split import split
+from proxemics.cli.sweep import sweep
 from proxemics.cli.train import train
 
 app = typer.Typer(
@@ -29,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (doctor, split, train, evaluate, report, embed, demo):
+for verb in (doctor, split, train, evaluate, report, sweep, compare, embed, demo):
     app.command()(verb)
 app.add_typer(config_verbs.app, name="config")
 

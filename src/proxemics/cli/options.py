@@ -24,6 +24,10 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one value, e.g. train.epochs=3; may be repeated."),
 ]
+MethodOption = Annotated[
+    list[str] | None,
+    typer.Option("--method", metavar="NAME", help="Add a method with its defaults, e.g. couce; may be repeated."),
+]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of split, sampler, augmentation and weights.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
@@ -38,6 +42,7 @@ def config_from(
     *,
     seed: int | None = None,
     devices: int | None = None,
+    methods: Sequence[str] | None = None,
 ) -> Config:
     """Combine a YAML file with the options; the more special one wins.
 
@@ -60,6 +65,8 @@ def config_from(
         if not equals:
             raise ConfigError(f"--where {item!r}: write COLUMN=VALUE, for example --where dataset=birds.")
         changed["data"]["where"][column] = value
+    for name in methods or []:
+        changed["methods"].setdefault(name, {})
     if seed is not None:
         changed["seed"] = seed
     if devices is not None:

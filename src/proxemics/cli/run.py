@@ -13,8 +13,6 @@ from rich.table import Table
 from proxemics.cli.progress import TerminalReporter
 from proxemics.core.config import Config
 
-ROW_NAMES = {"none": "trained", "frozen": "untrained trunk"}
-
 
 def run_training(config: Config, out: Path, *, restart: bool, write_report: bool, quiet: bool) -> dict[str, Any]:
     """Run the pipeline with progress on the terminal; only the first process speaks."""
@@ -56,10 +54,22 @@ def show_result(result: dict[str, Any], console: Console) -> None:
     table = Table(title=f"{rows[0]['dataset']}: {what.partition(';')[0]}", title_justify="left")
     table.add_column("")
     for row in rows:
-        table.add_column(ROW_NAMES.get(row["method"], row["method"]), justify="right")
+        table.add_column(row_name(row), justify="right")
     for name in names:
         table.add_row(name, *(_with_interval(row, name) for row in rows))
     console.print(table)
+
+
+def row_name(row: dict[str, Any]) -> str:
+    """Return the heading of a result's column.
+
+    Example:
+        >>> row_name({"method": "none"}), row_name({"method": "see"}), row_name({"method": "frozen"})
+        ('trained', 'trained, see', 'untrained trunk')
+    """
+    if row["method"] == "frozen":
+        return "untrained trunk"
+    return "trained" if row["method"] == "none" else f"trained, {row['method'].replace('+', ' + ')}"
 
 
 def say_next(out: Path, report: Path | None, console: Console) -> None:

@@ -12,6 +12,7 @@ from proxemics.cli.options import (
     ConfigOption,
     DataOption,
     JsonOption,
+    MethodOption,
     QuietOption,
     SeedOption,
     SetOption,
@@ -28,6 +29,7 @@ def train(
     config: ConfigOption = None,
     assignments: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder; default: runs/<name of the data>.")] = None,
+    method: MethodOption = None,
     seed: SeedOption = None,
     devices: Annotated[int | None, typer.Option("--devices", help="Processes that share each batch.")] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Throw away what the run folder holds.")] = False,
@@ -43,7 +45,7 @@ def train(
     from proxemics.cli.run import run_training
     from proxemics.training.tables import dataset_name
 
-    settings = config_from(source, data, where, config, assignments, seed=seed, devices=devices)
+    settings = config_from(source, data, where, config, assignments, seed=seed, devices=devices, methods=method)
     folder = out or Path("runs") / dataset_name(settings)
     result = run_training(settings, folder, restart=restart, write_report=report, quiet=quiet or as_json)
     if as_json and result:

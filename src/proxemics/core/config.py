@@ -63,8 +63,16 @@ class DataConfig(Section):
     """Smallest and largest share of the area that a random training crop keeps."""
     flip: float = Field(0.5, ge=0, le=1)
     """Probability of mirroring a training picture left to right."""
-    cache: Literal["none", "memory"] = "none"
-    """memory: decode every picture once into a memory-mapped file in the run folder; pays from the second epoch."""
+    augmentation: Literal["plain", "strong"] = "plain"
+    """plain: random crop and flip; strong: also colour jitter, random greyscale and random erasing."""
+    cache: Literal["none", "memory", "features"] = "none"
+    """memory: decode every picture once into a memory-mapped file in the run folder; pays from the second epoch.
+    features: also run the frozen stages (model.freeze_stages) once on `views` augmented views of each training picture,
+    keep the results in half precision, and train the stages above on them."""
+    views: int = Field(8, ge=1)
+    """With cache: features, how many augmented views of each picture are made; epoch e uses view e modulo views."""
+    cache_folder: str | None = None
+    """Where stored features are kept and shared between runs; default: the run folder, removed when the run ends."""
     workers: int = Field(2, ge=0)
     """Processes that read pictures; 0 reads them in the main process."""
     worker_start: Literal["auto", "fork", "spawn", "forkserver"] = "auto"
@@ -195,6 +203,9 @@ class Config(Section):
     """The embedding model."""
     loss: LossConfig = Field(default_factory=LossConfig)
     """The base loss."""
+    methods: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
+    """Plug-ins on top of the base loss, by name, with their options: {see: {weight: 0.2}}; each has a page under
+    docs/methods."""
     optim: OptimConfig = Field(default_factory=OptimConfig)
     """Optimiser, learning rates and their course."""
     train: TrainConfig = Field(default_factory=TrainConfig)
@@ -209,6 +220,11 @@ class Config(Section):
         low, high = self.data.crop_scale
         if not 0 < low <= high <= 1:
             raise ValueError(f"data.crop_scale=[{low}, {high}]: give two shares of the area, 0 < low <= high <= 1")
+        if self.data.cache == "features" and self.model.freeze_stages == 0:
+            raise ValueError(
+                "data.cache=features stores what frozen stages compute, and model.freeze_stages=0 freezes none; "
+                "set model.freeze_stages=3, or data.cache=memory"
+            )
         if self.data.split_file is not None and (self.data.source is not None or self.data.where):
             raise ValueError("data.split_file already names its pictures; leave out the source and --where")
         if self.data.split == "domain_held_out" and not self.data.held_out_domain:

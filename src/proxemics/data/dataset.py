@@ -110,6 +110,11 @@ class ImageDataset(Dataset[Sample]):
         return len(self.paths)
 
     @property
+    def stage(self) -> str:
+        """Where its batches enter the trunk: ``pixel``."""
+        return "pixel"
+
+    @property
     def epoch(self) -> int:
         """The epoch that augmentation follows, in every process."""
         return int(self._epoch[0])

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from proxemics.core.errors import DataError, ImageError, did_you_mean
-from proxemics.data.dataset import Batch, ImageDataset
+from proxemics.data.dataset import Batch
+
+
+class Batches(Protocol):
+    """Rows that come in batches, such as :class:`~proxemics.data.dataset.ImageDataset`."""
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        ...
+
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """Return several rows."""
+        ...
 
 
 class ImageLoader(DataLoader[Batch]):
@@ -37,7 +49,7 @@ class ImageLoader(DataLoader[Batch]):
 
 
 def make_loader(
-    dataset: ImageDataset,
+    dataset: Batches,
     batches: int | Iterable[Sequence[int]],
     *,
     workers: int = 0,
@@ -86,7 +98,7 @@ def make_loader(
     if isinstance(batches, int):
         if batches < 1:
             raise DataError(f"A batch of {batches} pictures is empty; give a batch size of at least 1.")
-        batches = BatchSampler(SequentialSampler(dataset), batches, drop_last=False)
+        batches = BatchSampler(range(len(dataset)), batches, drop_last=False)
     return ImageLoader(
         _Batches(dataset),
         sampler=batches,  # each "index" is a list of rows
@@ -109,7 +121,7 @@ class _Failure:
 class _Batches(Dataset[Any]):
     """Whole batches by lists of rows; an unreadable picture travels as a value."""
 
-    def __init__(self, dataset: ImageDataset) -> None:
+    def __init__(self, dataset: Batches) -> None:
         self.dataset = dataset
 
     def __len__(self) -> int:

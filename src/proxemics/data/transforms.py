@@ -1,8 +1,9 @@
-"""Augmentation for training: a random crop resized to a square, a flip, and colour jitter on request.
+"""Augmentation for training: a random crop resized to a square, a flip; on request colour jitter, grey and erasing.
 
 Every random number comes from the NumPy generator that the caller hands over, so that a picture's augmentation can
 depend on (seed, epoch, row) alone. Source of the crop: the recipe table of the proxy papers, that is torchvision's
-``RandomResizedCrop`` with scale (0.08, 1) and ratio (3/4, 4/3), then a flip with probability 1/2.
+``RandomResizedCrop`` with scale (0.08, 1) and ratio (3/4, 4/3), then a flip with probability 1/2. Options that are off
+draw nothing, so that runs without them stay the same, bit for bit, whatever options are added.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from proxemics.core.errors import ConfigError, did_you_mean
 from proxemics.data.preprocess import Interpolation, resize
 
 _ATTEMPTS = 10
+_ERASED_SHARE = (0.02, 0.2)
+_ERASED_RATIO = (0.3, 3.3)
 
 
 @dataclass(frozen=True)
 class TrainTransform:
-    """Random resized crop, horizontal flip, optional colour jitter.
+    """Random resized crop, horizontal flip; optional colour jitter, grey and random erasing, in this order.
 
     Attributes:
         size: side of the result, in pixels.
@@ -31,6 +35,9 @@ class TrainTransform:
         interpolation: "bilinear" (proxy papers) or "bicubic" (ViT papers); antialiased.
         jitter: strength of brightness, contrast, saturation (factors drawn from 1 ± strength) and hue (shift drawn
             from ± strength, at most 0.5); all zero is off.
+        jitter_probability: probability that a picture is jittered at all.
+        grayscale: probability that a picture loses its colour; it keeps three channels.
+        erase: probability that one rectangle is filled with noise; see :func:`random_erase`.
 
     Raises:
         ConfigError: a value is out of range.
@@ -51,6 +58,54 @@ class TrainTransform:
     flip: float = 0.5
     interpolation: Interpolation = "bilinear"
     jitter: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    jitter_probability: float = 1.0
+    grayscale: float = 0.0
+    erase: float = 0.0
+
+    @classmethod
+    def strong(
+        cls,
+        size: int,
+        *,
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        flip: float = 0.5,
+        interpolation: Interpolation = "bilinear",
+    ) -> TrainTransform:
+        """Return the strong setting: jitter (0.4, 0.4, 0.4, 0.1) at 0.8, grey at 0.2, erasing at 0.25.
+
+        Jitter and grey are those of the contrastive recipes (MoCo v2, SimSiam); the erasing probability is timm's
+        usual one. This is the plain opponent that a method with generated views has to beat.
+
+        Args:
+            size: side of the result, in pixels.
+            scale: as in the class.
+            ratio: as in the class.
+            flip: as in the class.
+            interpolation: as in the class.
+
+        Returns:
+            The transform.
+
+        Raises:
+            ConfigError: a value is out of range.
+
+        Example:
+            >>> transform = TrainTransform.strong(112)
+            >>> transform.jitter, transform.jitter_probability, transform.grayscale, transform.erase
+            ((0.4, 0.4, 0.4, 0.1), 0.8, 0.2, 0.25)
+        """
+        return cls(
+            size,
+            scale=scale,
+            ratio=ratio,
+            flip=flip,
+            interpolation=interpolation,
+            jitter=(0.4, 0.4, 0.4, 0.1),
+            jitter_probability=0.8,
+            grayscale=0.2,
+            erase=0.25,
+        )
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -59,8 +114,9 @@ class TrainTransform:
             raise ConfigError(f"scale={self.scale} must be two rising fractions of the area in (0, 1], e.g. (0.08, 1).")
         if not 0 < self.ratio[0] <= self.ratio[1]:
             raise ConfigError(f"ratio={self.ratio} must be two rising positive numbers, e.g. (0.75, 1.333).")
-        if not 0 <= self.flip <= 1:
-            raise ConfigError(f"flip={self.flip} is not a probability; give a number in [0, 1].")
+        for name in ("flip", "jitter_probability", "grayscale", "erase"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is not a probability; give a number in [0, 1].")
         if self.interpolation not in ("bilinear", "bicubic"):
             hint = did_you_mean(self.interpolation, ("bilinear", "bicubic"))
             raise ConfigError(f"interpolation={self.interpolation!r} must be 'bilinear' or 'bicubic'.{hint}")
@@ -84,7 +140,16 @@ class TrainTransform:
         result = resize(crop, self.size, self.size, interpolation=self.interpolation)
         if generator.random() < self.flip:
             result = result.permute(1, 2, 0).flip(1).permute(2, 0, 1)  # keeps the memory interleaved
-        return color_jitter(result, generator, self.jitter) if any(self.jitter) else result
+        if any(self.jitter) and _happens(self.jitter_probability, generator):
+            result = color_jitter(result, generator, self.jitter)
+        if self.grayscale and _happens(self.grayscale, generator):
+            result = to_grayscale(result)
+        return random_erase(result, generator) if self.erase and _happens(self.erase, generator) else result
+
+
+def _happens(probability: float, generator: np.random.Generator) -> bool:
+    """Draw whether an option acts; certainty draws nothing."""
+    return probability == 1 or generator.random() < probability
 
 
 def crop_box(
@@ -148,3 +213,54 @@ def color_jitter(image: Tensor, generator: np.random.Generator, jitter: tuple[fl
             amount = float(draws[step]) * jitter[step]
             image = steps[step](image, amount if step == 3 else 1 + amount)
     return image
+
+
+def to_grayscale(image: Tensor) -> Tensor:
+    """Replace the colours by their luma (ITU-R BT.601: 0.299 R + 0.587 G + 0.114 B), rounded.
+
+    Args:
+        image: (3, H, W) uint8.
+
+    Returns:
+        (3, H, W) uint8, three equal channels.
+
+    Example:
+        >>> import torch
+        >>> to_grayscale(torch.tensor([255, 0, 0], dtype=torch.uint8).reshape(3, 1, 1)).flatten().tolist()
+        [76, 76, 76]
+    """
+    red, green, blue = (image[channel].int() for channel in range(3))
+    luma = (299 * red + 587 * green + 114 * blue + 500) // 1000
+    return luma.to(image.dtype).expand(3, -1, -1).contiguous()
+
+
+def random_erase(image: Tensor, generator: np.random.Generator) -> Tensor:
+    """Fill one rectangle with noise: every value uniform on 0..255, the variant RE-R of Zhong et al. 2020.
+
+    The share of the area is uniform on (0.02, 0.2); width / height is uniform on a log scale on (0.3, 3.3), as in
+    torchvision; the place is uniform. Such a rectangle always fits a square. In other pictures a side that would stick
+    out is cut to the picture's, so that the share comes out smaller.
+
+    Args:
+        image: (3, H, W) uint8; not changed.
+        generator: where the random numbers come from.
+
+    Returns:
+        (3, H, W) uint8.
+
+    Example:
+        >>> import torch
+        >>> black = torch.zeros(3, 64, 64, dtype=torch.uint8)
+        >>> 0.015 < float((random_erase(black, np.random.default_rng(0)) > 0).float().mean()) < 0.205
+        True
+    """
+    height, width = int(image.shape[1]), int(image.shape[2])
+    area = height * width * generator.uniform(*_ERASED_SHARE)
+    aspect = math.exp(generator.uniform(math.log(_ERASED_RATIO[0]), math.log(_ERASED_RATIO[1])))
+    high = min(height, max(1, round(math.sqrt(area / aspect))))
+    wide = min(width, max(1, round(math.sqrt(area * aspect))))
+    top, left = int(generator.integers(height - high + 1)), int(generator.integers(width - wide + 1))
+    noise = generator.integers(0, 256, (3, high, wide), dtype=np.uint8)
+    result = image.clone()
+    result[:, top : top + high, left : left + wide] = torch.from_numpy(noise)
+    return result

@@ -1,5 +1,6 @@
 """Exact retrieval evaluation: metrics, neighbours, intervals and protocols. Needs torch and NumPy only."""
 
+from proxemics.evaluation.certainty import RiskCoverage, certainty_auroc, risk_coverage
 from proxemics.evaluation.clustering import clustering_scores, rho_spectrum
 from proxemics.evaluation.evaluate import evaluate_embeddings
 from proxemics.evaluation.intervals import class_intervals
@@ -10,7 +11,9 @@ from proxemics.evaluation.result import EvaluationResult
 __all__ = [
     "EvaluationResult",
     "Neighbours",
+    "RiskCoverage",
     "Selection",
+    "certainty_auroc",
     "class_intervals",
     "clustering_scores",
     "cross_domain",
@@ -19,5 +22,6 @@ __all__ = [
     "nearest_neighbours",
     "query_gallery",
     "rho_spectrum",
+    "risk_coverage",
     "zero_shot",
 ]

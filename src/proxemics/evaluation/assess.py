@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from proxemics.core.config import EvaluationConfig
 from proxemics.core.errors import EvaluationError, did_you_mean
+from proxemics.evaluation.certainty import score_certainty
 from proxemics.evaluation.evaluate import evaluate_embeddings
 from proxemics.evaluation.protocols import Selection, cross_domain, leave_one_domain_out, query_gallery, zero_shot
 from proxemics.evaluation.result import EvaluationResult
@@ -28,10 +29,14 @@ class Assessment:
     Attributes:
         result: metrics, intervals and per-query arrays.
         selection: row numbers of the queries and the gallery in the table.
+        kappa: (N,) lengths of the raw embeddings of the table, if they were given.
+        certainty: how well they predict which queries are answered wrongly; see :func:`certainty_of`.
     """
 
     result: EvaluationResult
     selection: Selection
+    kappa: NDArray[np.float32] | None = None
+    certainty: dict[str, Any] | None = None
 
 
 def select_rows(frame: pd.DataFrame, evaluation: EvaluationConfig) -> Selection:
@@ -68,6 +73,7 @@ def assess(
     *,
     seed: int = 0,
     intervals: bool = True,
+    kappa: NDArray[np.float32] | None = None,
 ) -> Assessment:
     """Evaluate embeddings of the rows of a table.
 
@@ -77,13 +83,17 @@ def assess(
         evaluation: protocol, k of Recall@k, bootstrap.
         seed: seeds the bootstrap and k-means.
         intervals: whether to compute what takes longer: bootstrap intervals and clustering.
+        kappa: (N,) lengths of the raw embeddings, to judge them as certainty.
 
     Returns:
         The result with the rows it is about.
 
     Raises:
-        EvaluationError: NaN rows (named by file), one class only, or no query with a positive.
+        EvaluationError: NaN rows (named by file), one class only, no query with a positive, or another number of
+            lengths than of rows.
     """
+    if kappa is not None and len(kappa) != len(frame):
+        raise EvaluationError(f"{len(kappa)} lengths were given for {len(frame)} rows; give one a row.")
     selection = select_rows(frame, evaluation)
     labels, paths, domains = (frame[name].astype(str).to_numpy() for name in ("label", "path", "domain"))
     query, gallery = selection.query, selection.gallery
@@ -102,4 +112,27 @@ def assess(
         paths=paths[query].tolist(),
         gallery_paths=None if selection.own else paths[gallery].tolist(),
     )
-    return Assessment(result, selection)
+    certainty = None if kappa is None else certainty_of(result, labels[query], labels[gallery], kappa[query])
+    return Assessment(result, selection, kappa, certainty)
+
+
+def certainty_of(
+    result: EvaluationResult, labels: NDArray[Any], gallery_labels: NDArray[Any], kappa: NDArray[np.float32]
+) -> dict[str, Any]:
+    """Say how well the lengths of the queries predict their mistakes.
+
+    A query is wrong when its nearest item is of another class. Queries without a positive are left out, as they are
+    from the metrics.
+
+    Args:
+        result: of the queries, with their nearest neighbours.
+        labels: (Q,) classes of the queries.
+        gallery_labels: (G,) classes of the gallery.
+        kappa: (Q,) lengths of the raw embeddings of the queries.
+
+    Returns:
+        See :func:`proxemics.evaluation.certainty.score_certainty`.
+    """
+    counted = result.per_query["num_positives"] > 0
+    nearest = result.per_query["nearest"][counted]
+    return score_certainty(kappa[counted], gallery_labels[nearest] != labels[counted])

@@ -46,9 +46,59 @@ def extract_embeddings(
     Raises:
         ImageError: a picture cannot be read; the message names its path.
     """
+    return extract_with_certainty(
+        embedder,
+        paths,
+        batch_size=batch_size,
+        workers=workers,
+        worker_start=worker_start,
+        device=device,
+        cache=cache,
+        max_pixels=max_pixels,
+        progress=progress,
+    )[0]
+
+
+def extract_with_certainty(
+    embedder: Embedder,
+    paths: Sequence[str | Path],
+    *,
+    batch_size: int = 64,
+    workers: int = 0,
+    worker_start: str = "auto",
+    device: torch.device | str = "cpu",
+    cache: PixelCache | None = None,
+    max_pixels: int = 178_956_970,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Embed pictures and keep how long the embeddings were before they were put on the unit sphere.
+
+    The length κ is the concentration of the picture's density (Kirchhof et al., ECCV 2022). Whether it can be read as
+    certainty depends on the training; see :mod:`proxemics.evaluation.lengths`.
+
+    Args:
+        embedder: see :func:`extract_embeddings`, also for the other arguments.
+        paths: N picture files.
+        batch_size: pictures a forward pass.
+        workers: processes that read pictures.
+        worker_start: auto, fork, spawn or forkserver.
+        device: where the model runs.
+        cache: decoded pixels that hold the paths, if there are any.
+        max_pixels: larger pictures are refused.
+        progress: called with the number of pictures of each finished batch.
+
+    Returns:
+        (N, D) float32 unit embeddings, and κ, (N,) float32 >= 0; row i for ``paths[i]``. Their product is the raw
+        embedding up to rounding.
+
+    Raises:
+        ImageError: a picture cannot be read; the message names its path.
+    """
     preprocess = embedder.preprocess
+    units = np.empty((len(paths), embedder.dim), dtype=np.float32)
+    kappa = np.empty(len(paths), dtype=np.float32)
     if not paths:
-        return np.zeros((0, embedder.dim), dtype=np.float32)
+        return units, kappa
     dataset = ImageDataset(
         [str(path) for path in paths],
         np.zeros(len(paths), dtype=np.int64),
@@ -57,7 +107,6 @@ def extract_embeddings(
         max_pixels=max_pixels,
     )
     loader = make_loader(dataset, batch_size, workers=workers, context=start_method(worker_start))
-    result = np.empty((len(paths), embedder.dim), dtype=np.float32)
     was_training = embedder.training
     embedder.eval()
     try:
@@ -65,15 +114,17 @@ def extract_embeddings(
             row = 0
             for batch in loader:
                 images = preprocess.normalize(batch["image"].to(device))
-                unit = embedder.encode(images).unit.float().cpu().numpy()
-                result[row : row + len(unit)] = unit
-                row += len(unit)
+                encoded = embedder.encode(images)
+                rows = slice(row, row + len(encoded.unit))
+                units[rows] = encoded.unit.float().cpu().numpy()
+                kappa[rows] = torch.linalg.vector_norm(encoded.raw.float(), dim=-1).cpu().numpy()
+                row = rows.stop
                 if progress is not None:
-                    progress(len(unit))
+                    progress(len(encoded.unit))
     finally:
         loader.close()
         embedder.train(was_training)
-    return result
+    return units, kappa
 
 
 def start_method(name: str) -> str | None:

@@ -167,7 +167,7 @@ class SEE(Method):
         """Return ``{"see": λ L_base(Z*)}``, or nothing while no sample is expanded."""
         if self.weight == 0 or (self.select == "topk" and round(len(step.labels) * self.share(step)) == 0):
             return {}
-        units, proxies = step.z[: len(step.labels)], step.loss.proxies
+        units, proxies = step.z, step.loss.proxies
         assert isinstance(proxies, Tensor)
         if self.grad == "proxies":
             units, proxies = units.detach(), proxies.detach()

@@ -8,12 +8,14 @@ the pooling on everything is float32.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from proxemics.core.errors import ModelError, did_you_mean
 from proxemics.core.geometry import normalize, upcast
@@ -23,7 +25,9 @@ from proxemics.models.freezing import freeze_batch_norm, freeze_stages
 from proxemics.models.head import HEAD_INITS, make_head, seeded
 from proxemics.models.hooks import StageHook, hooked
 from proxemics.models.layout import split_tokens
+from proxemics.models.partial import StageFeatures, StopAtStage, replacing, stopping, taking
 from proxemics.models.pooling import Pooling
+from proxemics.models.stages import PIXEL, find_stage
 from proxemics.models.trunks import TrunkInfo, resolve_trunk
 from proxemics.models.weights import create_with_weights, resolve_preprocess
 
@@ -129,6 +133,19 @@ class Embedder(nn.Module):
         """Names that a :class:`StageHook` may give, from the bottom up."""
         return tuple(stage.name for stage in self._info.stages)
 
+    def stage_name(self, name: str) -> str:
+        """Return the public name of a stage given by name or alias.
+
+        Raises:
+            ModelError: the trunk has no such stage.
+        """
+        return find_stage(self._info.stages, name, trunk=self._info.name).name
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether the trunk normalises over batches."""
+        return any(isinstance(module, _BatchNorm) for module in self.trunk.modules())
+
     @property
     def width(self) -> int:
         """Channels C of the last tokens."""
@@ -169,6 +186,95 @@ class Embedder(nn.Module):
             tokens, prefix, grid = split_tokens(upcast(features), self._info, *map(int, images.shape[2:]))
             raw = self.project(self.pool(tokens, prefix))
             return Encoded(raw, normalize(raw), tokens, grid, prefix)
+
+    def encode_with(self, images: Tensor, stages: Sequence[str]) -> tuple[Encoded, dict[str, StageFeatures]]:
+        """Embed pictures and keep the features of some stages.
+
+        Args:
+            images: (B, 3, H, W) floating, normalised by ``preprocess``; B > 0.
+            stages: names of ``stages`` or aliases.
+
+        Returns:
+            The embeddings, and the features under the names given.
+
+        Raises:
+            ModelError: as :meth:`encode`.
+        """
+        found: dict[str, Tensor] = {}
+        hooks = [taking(name, partial(found.__setitem__, name)) for name in dict.fromkeys(stages)]
+        encoded = self.encode(images, hook=hooks)
+        size = (int(images.shape[2]), int(images.shape[3]))
+        return encoded, {name: self.stage_features(name, value, size=size) for name, value in found.items()}
+
+    def encode_from(
+        self, features: StageFeatures, stages: Sequence[str] = (), *, hooks: Sequence[StageHook] = ()
+    ) -> tuple[Encoded, dict[str, StageFeatures]]:
+        """Run the trunk from a stage on, with the features given in the place of its own.
+
+        Args:
+            features: of n rows, from :meth:`encode_with`, changed or not, or from :meth:`stage_features`.
+            stages: stages whose features are kept, none below that of ``features``.
+            hooks: interventions above that stage.
+
+        Returns:
+            The embeddings of the n rows, and the features kept.
+
+        Raises:
+            ModelError: as :meth:`encode`.
+
+        Example:
+            >>> embedder = Embedder("test_resnet", dim=16, weights="none", size=64).eval()
+            >>> images = torch.randn(2, 3, 64, 64)
+            >>> whole, kept = embedder.encode_with(images, ["stage2"])
+            >>> upper, _ = embedder.encode_from(kept["stage2"])
+            >>> torch.allclose(whole.raw, upper.raw, atol=1e-6)
+            True
+        """
+        found: dict[str, Tensor] = {}
+        keep = [taking(name, partial(found.__setitem__, name)) for name in dict.fromkeys(stages)]
+        if features.stage.name == PIXEL:
+            encoded = self.encode(features.value, hook=[*hooks, *keep])
+        else:
+            blank = features.value.new_zeros(1, 3, *features.size, dtype=torch.float32)
+            replace = replacing(features.stage.name, features.value)
+            encoded = self.encode(blank, hook=[replace, *hooks, *keep])
+        return encoded, {name: self.stage_features(name, value, size=features.size) for name, value in found.items()}
+
+    def features_at(self, images: Tensor, stage: str) -> StageFeatures:
+        """Run the trunk up to a stage only.
+
+        Args:
+            images: (B, 3, H, W) floating, normalised by ``preprocess``; B > 0.
+            stage: a name of ``stages`` or an alias.
+
+        Raises:
+            ModelError: as :meth:`encode`.
+
+        Example:
+            >>> embedder = Embedder("test_resnet", dim=16, weights="none", size=64)
+            >>> embedder.features_at(torch.zeros(2, 3, 64, 64), "stage2").as_map().shape
+            torch.Size([2, 48, 8, 8])
+        """
+        try:
+            self.encode(images, hook=stopping(stage))
+        except StopAtStage as stopped:
+            size = (int(images.shape[2]), int(images.shape[3]))
+            return self.stage_features(stage, stopped.features, size=size)
+        raise ModelError(f"Stage {stage!r} of trunk {self._info.name!r} was not reached.")
+
+    def stage_features(self, stage: str, value: Tensor, *, size: tuple[int, int] | None = None) -> StageFeatures:
+        """Wrap features (B, ...) that the trunk computed at a stage, for instance stored ones.
+
+        Args:
+            stage: a name of ``stages`` or an alias.
+            value: the features as the trunk has them.
+            size: (height, width) of the pictures; None: those of ``preprocess``.
+
+        Raises:
+            ModelError: the trunk has no such stage.
+        """
+        where = find_stage(self._info.stages, stage, trunk=self._info.name)
+        return StageFeatures(where, value, size or (self.preprocess.size, self.preprocess.size), self._info)
 
     def project(self, pooled: Tensor) -> Tensor:
         """Apply the layer norm (if any) and the head (if any), in float32.

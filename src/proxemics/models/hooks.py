@@ -32,6 +32,7 @@ class StageHook:
             class and register tokens first. F' has the same shape except for the number of rows.
         as_map: hand tokens over as a map (B, C, H, W) as well. Class and register tokens are left out and go on
             unchanged, repeated in order when ``fn`` returns a multiple of B rows.
+        raw: hand the features over exactly as the trunk has them, (B, H, W, C) included.
 
     Example:
         >>> hook = StageHook("stage2", lambda features: torch.cat([features, features.flip(0)]))
@@ -42,6 +43,7 @@ class StageHook:
     stage: str
     fn: Callable[[Tensor], Tensor]
     as_map: bool = False
+    raw: bool = False
 
 
 @contextmanager
@@ -102,7 +104,7 @@ def _forward_hook(
 
 
 def _intervene(hook: StageHook, features: Tensor, stage: Stage, info: TrunkInfo, size: tuple[int, int]) -> Tensor:
-    if features.ndim == 4 and is_channels_end(features, stage.channels, info):
+    if features.ndim == 4 and not hook.raw and is_channels_end(features, stage.channels, info):
         return _call(hook, features.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
     if features.ndim == 3 and hook.as_map:
         return _call_on_map(hook, features, info, size)

@@ -22,12 +22,12 @@ class Tick:
 
 @dataclass(frozen=True)
 class Line:
-    """A drawn series: its path, its points when there are few, and where its name stands."""
+    """A drawn series: its path, its points when there are few, and what the legend says beside its name."""
 
     name: str
     path: str
     dots: tuple[tuple[float, float, str], ...]
-    last: str
+    note: str
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ def line_chart(
     percent: bool = False,
     mark: float | None = None,
     mark_text: str = "",
+    notes: Sequence[str] = (),
 ) -> Chart | None:
     """Lay out a line chart; None when there is nothing to draw.
 
@@ -107,7 +108,9 @@ def line_chart(
         percent: values are shares and are labelled in per cent.
         mark: x at which a vertical line is drawn.
         mark_text: what the line means.
+        notes: what the legend says of each series; default: its last value.
     """
+    notes = [note for one, note in zip(series, notes or [""] * len(series), strict=True) if one.x]
     series = [one for one in series if one.x]
     if not series:
         return None
@@ -132,7 +135,10 @@ def line_chart(
         title=title,
         x_title=x_title,
         summary=_summary(title, series, x_title, shown, mark_text),
-        lines=tuple(_line(one, at_x, at_y, shown, x_title) for one in series),
+        lines=tuple(
+            _line(one, at_x, at_y, shown, x_title, note or f"{shown(one.y[-1])} at the end")
+            for one, note in zip(series, notes, strict=True)
+        ),
         x_ticks=tuple(Tick(at_x(value), f"{value:,.0f}") for value in inside),
         y_ticks=tuple(Tick(at_y(value), _axis_text(value, percent)) for value in y_values),
         mark=at_x(mark) if mark is not None and x_low <= mark <= x_high else None,
@@ -151,6 +157,7 @@ def _line(
     at_y: Callable[[float], float],
     shown: Callable[[float], str],
     x_title: str,
+    note: str,
 ) -> Line:
     points = [(at_x(x), at_y(y)) for x, y in zip(one.x, one.y, strict=True)]
     path = "M" + " L".join(f"{x:g} {y:g}" for x, y in points)
@@ -160,7 +167,7 @@ def _line(
         for (px, py), x, y in zip(points, one.x, one.y, strict=True)
         if few
     )
-    return Line(one.name, path, dots, shown(one.y[-1]))
+    return Line(one.name, path, dots, note)
 
 
 def _summary(title: str, series: Sequence[Series], x_title: str, shown: Callable[[float], str], mark_text: str) -> str:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from proxemics.report.certainty import CertaintyPart, certainty_part
 from proxemics.report.charts import line_chart
 from proxemics.report.curves import Series, chosen_epoch, loss_series, validation_series
 from proxemics.report.explain import explain
@@ -61,6 +62,7 @@ def build_page(run: RunFiles, thumbnails: Thumbnails) -> dict[str, Any]:
         "protocol": protocol_sentence(result),
         "selection": selection_sentence(result),
         "charts": _charts(run),
+        "certainty": certainty_part(run.queries, result),
         "facts": run_facts(run),
         "versions": sorted((str(k), str(v)) for k, v in (result.get("versions") or {}).items()),
         "config": run.config,
@@ -132,6 +134,9 @@ def _wanted(page: dict[str, Any]) -> Iterator[Key]:
     for query in queries:
         for neighbour in query.neighbours:
             yield neighbour.path, NEIGHBOUR_SIDE
+    certainty: CertaintyPart | None = page["certainty"]
+    for picture in (*certainty.most, *certainty.least) if certainty else ():
+        yield picture.path, QUERY_SIDE
     mistakes: list[Mistake] = page["mistakes"]
     for mistake in mistakes:
         yield mistake.path, CLASS_SIDE

@@ -17,6 +17,9 @@ from proxemics.core.errors import ConfigError
 from proxemics.core.seeds import derive_seed
 from proxemics.data.sampler import MPerClass, Shuffled
 from proxemics.losses.build import build_loss
+from proxemics.methods.base import Method
+from proxemics.methods.build import Shapes, build_methods
+from proxemics.methods.needs import check_batches, check_needs
 from proxemics.models.embedder import Embedder
 
 DEFAULT_BATCH = 64
@@ -69,6 +72,33 @@ def build_base_loss(config: Config, *, num_classes: int, dim: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, "loss"))
         return build_loss(config.loss.name, num_classes, dim, config.loss.options)
+
+
+def build_run_methods(config: Config, loss: nn.Module, embedder: Embedder, *, num_domains: int) -> list[Method]:
+    """Build the methods of a run, and check them against loss, model and batches.
+
+    Args:
+        config: ``methods``, with the seed for whatever they draw at the start.
+        loss: the base loss.
+        embedder: the model.
+        num_domains: domains among the training pictures.
+
+    Raises:
+        ProxemicsError: with what does not fit and how to mend it.
+    """
+    proxies = getattr(loss, "proxies", None)
+    shapes = Shapes(
+        num_classes=int(loss.num_classes),  # type: ignore[arg-type]  # every loss has it; nn.Module does not say so
+        dim=embedder.dim,
+        num_proxies=proxies.shape[1] if proxies is not None and proxies.ndim == 3 else 1,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(config.seed, "methods"))
+        methods = build_methods(config.methods, shapes)
+    for method in methods:
+        check_needs(method, embedder, loss)
+        check_batches(method, per_class=config.train.per_class, num_domains=num_domains)
+    return methods
 
 
 def settle_batch_size(config: Config, train_rows: pd.DataFrame) -> Config:

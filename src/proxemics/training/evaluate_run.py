@@ -11,13 +11,15 @@ from proxemics.core.config import Config, EvaluationConfig
 from proxemics.core.errors import DataError
 from proxemics.data.split_files import load_split
 from proxemics.evaluation.assess import Assessment, assess
+from proxemics.evaluation.lengths import length_varies
+from proxemics.methods.build import methods_label
 from proxemics.models.bundle import load_bundle
 from proxemics.models.embedder import Embedder
 from proxemics.training.build import build_fabric
 from proxemics.training.log import Reporter, Silent
 from proxemics.training.results import result_row, trace
 from proxemics.training.run_folder import RunFolder
-from proxemics.training.shards import embed_rows
+from proxemics.training.shards import embed_rows_with_certainty
 from proxemics.training.tables import rows_of
 
 
@@ -82,8 +84,8 @@ def evaluate(
         "rows": [
             result_row(
                 shown,
-                found.result,
-                method="none",
+                found,
+                method=methods_label(settings.methods),
                 split=split if source is None else "all",
                 size=embedder.preprocess.size,
             )
@@ -110,5 +112,8 @@ def _measure(
 ) -> tuple[Assessment, Embedder]:
     fabric = build_fabric(settings.model_copy(update={"train": settings.train.model_copy(update={"devices": 1})}))
     embedder.to(fabric.device)
-    embeddings = embed_rows(settings, embedder, rows, fabric=fabric, cache=None, reporter=reporter, task="evaluate")
-    return assess(embeddings, rows, settings.evaluation, seed=settings.seed), embedder
+    embeddings, kappa = embed_rows_with_certainty(
+        settings, embedder, rows, fabric=fabric, cache=None, reporter=reporter, task="evaluate"
+    )
+    known = kappa if length_varies(embedder) else None
+    return assess(embeddings, rows, settings.evaluation, seed=settings.seed, kappa=known), embedder

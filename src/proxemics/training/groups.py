@@ -10,11 +10,12 @@ from torch import nn
 
 from proxemics.core.config import OptimConfig
 from proxemics.core.errors import TrainingError
+from proxemics.methods.base import Method
 from proxemics.models.embedder import Embedder
 
 
 def parameter_groups(
-    embedder: Embedder, loss: nn.Module, optim: OptimConfig, *, methods: Iterable[nn.Module] = ()
+    embedder: Embedder, loss: nn.Module, optim: OptimConfig, *, methods: Iterable[Method] = ()
 ) -> list[dict[str, Any]]:
     """Sort every trainable parameter into a group.
 
@@ -25,7 +26,7 @@ def parameter_groups(
         embedder: the model.
         loss: the base loss; its parameters learn at ``lr * proxy_lr_mult``.
         optim: rates and decay.
-        methods: plug-ins; their parameters learn with the proxies.
+        methods: plug-ins; their parameters learn with the proxies, times the factors of :meth:`Method.rates`.
 
     Returns:
         Groups with ``name``, ``params``, ``lr``, ``weight_decay``; empty groups are left out.
@@ -51,9 +52,18 @@ def parameter_groups(
             put(f"head{suffix}", parameter, optim.lr * optim.head_lr_mult, decay)
     for _, parameter in _trainable(loss):
         put("proxies", parameter, optim.lr * optim.proxy_lr_mult, 0.0)
+    methods = list(methods)
     for method in methods:
-        for _, parameter in _trainable(method):
-            put("methods", parameter, optim.lr * optim.proxy_lr_mult, 0.0)
+        rates = method.rates()
+        own = dict(_trainable(method))
+        if unknown := set(rates) - set(own):
+            raise TrainingError(
+                f"{type(method).__name__}.rates() names {min(unknown)!r}, which is no trainable parameter of it; "
+                f"its parameters: {', '.join(own) or 'none'}."
+            )
+        for name, parameter in own.items():
+            suffix = f"_{name}" if name in rates else ""
+            put(f"methods{suffix}", parameter, optim.lr * optim.proxy_lr_mult * rates.get(name, 1.0), 0.0)
     result = list(groups.values())
     check_groups(result, [embedder, loss, *methods])
     return result

@@ -15,14 +15,15 @@ from torch import Tensor, nn
 
 from proxemics.core.config import Config
 from proxemics.core.errors import TrainingError
-from proxemics.core.seeds import derive_seed, torch_generator
+from proxemics.core.seeds import derive_seed
 from proxemics.data.dataset import Batch as LoadedBatch
 from proxemics.data.dataset import ImageDataset
 from proxemics.data.loader import ImageLoader, make_loader
 from proxemics.data.sampler import MPerClass, Shuffled
 from proxemics.evaluation.extract import start_method
-from proxemics.methods.base import Batch, Method
+from proxemics.methods.base import Batch, Method, Start
 from proxemics.models.embedder import Embedder
+from proxemics.models.stages import PIXEL
 from proxemics.training import checkpoint as ckpt
 from proxemics.training.ema import WeightAverage
 from proxemics.training.groups import make_optimizer, parameter_groups
@@ -30,8 +31,10 @@ from proxemics.training.guard import check_finite
 from proxemics.training.log import Reporter, RunLog, Silent
 from proxemics.training.schedule import rate_factor
 from proxemics.training.step import TrainingStep
+from proxemics.training.stored_features import StoredDataset
 
 Validate = Callable[[Embedder], dict[str, float]]
+Survey = Callable[[], tuple[Tensor, Tensor]]
 
 
 @dataclass
@@ -62,6 +65,8 @@ class Trainer:
         fabric: a launched Fabric.
         validate: measures the model on the validation classes; None keeps the last epoch.
         methods: plug-ins.
+        survey: embeds the whole training set, (n, D) before normalisation in evaluation mode, and gives its labels; for
+            methods that start from it.
         reporter: hears of progress.
     """
 
@@ -71,12 +76,13 @@ class Trainer:
         embedder: Embedder,
         loss: nn.Module,
         *,
-        dataset: ImageDataset,
+        dataset: ImageDataset | StoredDataset,
         sampler: MPerClass | Shuffled,
         out: Path,
         fabric: Fabric,
         validate: Validate | None = None,
         methods: Sequence[Method] = (),
+        survey: Survey | None = None,
         reporter: Reporter | None = None,
     ) -> None:
         self.config = config
@@ -90,7 +96,9 @@ class Trainer:
         self.validate = validate
         self.reporter = reporter or Silent()
         self.progress = Progress()
-        self.whole = TrainingStep(embedder, loss, methods)
+        self.methods = list(methods)
+        self.survey = survey
+        self.whole = TrainingStep(embedder, loss, methods, entry=dataset.stage, steps_per_epoch=sampler.steps_per_epoch)
         # Groups are built before the warm-up stops any gradient, so that every trainable parameter is accounted for.
         self.groups = parameter_groups(embedder, loss, config.optim, methods=methods)
         self._trunk_parameters = [p for p in embedder.trunk_parameters() if p.requires_grad]
@@ -113,6 +121,8 @@ class Trainer:
             ImageError: a picture cannot be read.
         """
         resumed = resume and self._load()
+        if not resumed:
+            self._survey_for([method for method in self.methods if method.needs.start], refresh=False)
         for group in self.groups:
             size = sum(parameter.numel() for parameter in group["params"])
             self.reporter.say(f"{group['name']}: {size:,} parameters at learning rate {group['base_lr']:g}")
@@ -137,6 +147,13 @@ class Trainer:
         self.sampler.set_epoch(progress.epoch)
         self.sampler.start(progress.step_in_epoch)
         self.dataset.set_epoch(progress.epoch)
+        if progress.epoch and not progress.step_in_epoch:
+            due = [
+                one
+                for one in self.methods
+                if one.needs.refresh_epochs and not progress.epoch % one.needs.refresh_epochs
+            ]
+            self._survey_for(due, refresh=True)
         self.module.train()
         self._warm_up(progress.epoch < config.optim.warmup_epochs)
         began, seen = time.perf_counter(), 0
@@ -158,6 +175,7 @@ class Trainer:
                         "epoch": progress.epoch,
                         "loss": sum(terms.values()),
                         "terms": terms,
+                        **self._reports(),
                         "lr": rates,
                         "images_per_s": round(rate, 1),
                     }
@@ -177,13 +195,13 @@ class Trainer:
         torch.manual_seed(derive_seed(config.seed, "step", progress.step, self.fabric.global_rank))
         parts = config.train.accumulate
         total: dict[str, float] = {}
-        generator = torch_generator(config.seed, "methods", progress.step, device=self.fabric.device)
         batches = list(self._parts(rows, parts))
         for number, batch in enumerate(batches):
             share = len(batch.labels) / len(rows["label"])
             with self.fabric.no_backward_sync(self.module, enabled=number < len(batches) - 1):
                 done = progress.step / max(config.train.epochs * self.steps_per_epoch, 1)
-                terms: dict[str, Tensor] = self.module(batch, progress.epoch, done, generator)
+                seed = derive_seed(config.seed, "methods", progress.step, number)
+                terms: dict[str, Tensor] = self.module(batch, progress.epoch, done, seed)
                 values = {name: value.item() for name, value in terms.items()}
                 check_finite(values, progress.step + 1)
                 self.fabric.backward(torch.stack(list(terms.values())).sum() * share)
@@ -196,21 +214,50 @@ class Trainer:
             self.fabric.clip_gradients(self.module, self.optimizer, clip_val=config.optim.clip_value)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        self.whole.look_back()
         if self.average is not None:
             self.average.update(self.embedder)
         return total
 
     def _parts(self, rows: LoadedBatch, parts: int) -> Iterator[Batch]:
         device = self.fabric.device
-        size = math.ceil(len(rows["label"]) / parts)
-        for start in range(0, len(rows["label"]), size):
-            share = slice(start, start + size)
+        count = math.ceil(len(rows["label"]) / parts)
+        for start in range(0, len(rows["label"]), count):
+            share = slice(start, start + count)
+            entering = rows["image"][share].to(device)
+            stage = self.dataset.stage
+            if stage == PIXEL:
+                entering = self.embedder.preprocess.normalize(entering)
+                size = (int(entering.shape[2]), int(entering.shape[3]))
+            else:
+                entering, size = entering.float(), None
             yield Batch(
-                images=self.embedder.preprocess.normalize(rows["image"][share].to(device)),
+                features=self.embedder.stage_features(stage, entering, size=size),
                 labels=rows["label"][share].to(device),
                 domains=rows["domain"][share].to(device),
                 ids=rows["id"][share].to(device),
             )
+
+    def _reports(self) -> dict[str, dict[str, float]]:
+        found = {f"{type(one).__name__}.{key}": value for one in self.methods for key, value in one.report().items()}
+        return {"methods": found} if found else {}
+
+    @torch.no_grad()
+    def _survey_for(self, methods: Sequence[Method], *, refresh: bool) -> None:
+        """Show the whole training set to the methods that asked for it."""
+        if not methods:
+            return
+        if self.survey is None:
+            names = " and ".join(type(method).__name__ for method in methods)
+            raise TrainingError(f"{names} must see the whole training set; build the Trainer with survey=...")
+        raw, labels = self.survey()
+        device = self.fabric.device
+        start = Start(raw.to(device), labels.to(device), self.loss, self.embedder.head)
+        for method in methods:
+            if refresh:
+                method.refresh(start)
+            else:
+                method.start(start)
 
     def _set_rates(self) -> None:
         for group in self.optimizer.param_groups:
@@ -335,4 +382,5 @@ class Trainer:
 
     def _loader(self) -> ImageLoader:
         data = self.config.data
-        return make_loader(self.dataset, self.sampler, workers=data.workers, context=start_method(data.worker_start))
+        workers = data.workers if self.dataset.stage == PIXEL else 0  # mapped features need no decoding
+        return make_loader(self.dataset, self.sampler, workers=workers, context=start_method(data.worker_start))

@@ -14,26 +14,33 @@ import pandas as pd
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
+from torch import Tensor
 
 from proxemics.core.config import Config, EvaluationConfig
 from proxemics.core.errors import ProxemicsError
 from proxemics.core.files import atomic_path, write_json
-from proxemics.data.cache import PixelCache
-from proxemics.data.dataset import ImageDataset
 from proxemics.data.labels import LabelMap
 from proxemics.data.split_files import save_split
-from proxemics.data.transforms import TrainTransform
 from proxemics.evaluation.assess import Assessment, assess, select_rows
+from proxemics.evaluation.lengths import length_varies
 from proxemics.losses import ProxyLoss
+from proxemics.methods.build import methods_label
 from proxemics.models.bundle import save_bundle
 from proxemics.models.embedder import Embedder
-from proxemics.training.build import build_base_loss, build_embedder, build_fabric, build_sampler, settle_batch_size
+from proxemics.training.build import (
+    build_base_loss,
+    build_embedder,
+    build_fabric,
+    build_run_methods,
+    build_sampler,
+    settle_batch_size,
+)
 from proxemics.training.checkpoint import POINTER
+from proxemics.training.inputs import Inputs
 from proxemics.training.log import Reporter, Silent
 from proxemics.training.loop import Progress, Trainer
 from proxemics.training.results import describe_run, save_per_query
 from proxemics.training.run_folder import RunFolder
-from proxemics.training.shards import embed_rows
 from proxemics.training.tables import prepare_table, refuse_test_rows, rows_of
 
 VALIDATION_METRICS = ("recall_at_1", "map_at_r", "r_precision")
@@ -71,7 +78,7 @@ def fit(
     check_protocol(table, config.evaluation)
     config = settle_batch_size(config, rows_of(table, "train"))
     embedder = build_embedder(config)  # before anything is thrown away: a wrong trunk or loss must cost nothing
-    build_base_loss(config, num_classes=2, dim=embedder.dim)
+    check_parts(config, embedder, rows_of(table, "train"))
     fabric = build_fabric(config)
     fabric.launch()
     on_first_process(fabric, lambda: open_folder(folder, config, table, restart=restart))
@@ -80,23 +87,31 @@ def fit(
         return folder.read_result() if fabric.is_global_zero else {}
     on_first_process(fabric, lambda: save_split(table, folder.split))
 
-    progress, labels = train(config, embedder, table, fabric=fabric, folder=folder, reporter=reporter)
+    progress, labels, inputs = train(config, embedder, table, fabric=fabric, folder=folder, reporter=reporter)
     if fabric.is_global_zero:
         save_bundle(embedder, folder.bundle, labels=labels.names)
     fabric.barrier()
 
     test = rows_of(table, "test")
-    trained = measure(config, embedder, test, fabric=fabric, folder=folder, name="embeddings", reporter=reporter)
-    frozen = measure_frozen(config, test, fabric=fabric, folder=folder, reporter=reporter)
+    trained = measure(config, embedder, test, inputs, name="embeddings", reporter=reporter)
+    frozen = measure_frozen(config, test, inputs, reporter=reporter)
     result: dict[str, Any] = {}
     if fabric.is_global_zero:
         save_per_query(trained, test, folder.per_query)
-        result = describe_run(config, table, progress, {"none": trained, "frozen": frozen}, embedder)
+        result = describe_run(
+            config, table, progress, {methods_label(config.methods): trained, "frozen": frozen}, embedder
+        )
         result["timing"]["total_seconds"] = round(time.perf_counter() - began, 1)
         write_json(folder.result, result)
         shutil.rmtree(folder.path / "cache", ignore_errors=True)
     fabric.barrier()
     return result
+
+
+def check_parts(config: Config, embedder: Embedder, rows: pd.DataFrame) -> None:
+    """Build loss and methods for the training classes once, so that wrong options fail before any work is done."""
+    loss = build_base_loss(config, num_classes=rows["label"].nunique(), dim=embedder.dim)
+    build_run_methods(config, loss, embedder, num_domains=rows["domain"].nunique(dropna=False))
 
 
 def open_folder(folder: RunFolder, config: Config, table: pd.DataFrame, *, restart: bool) -> None:
@@ -124,7 +139,7 @@ def on_first_process(fabric: Fabric, action: Callable[[], None]) -> None:
 
 def train(
     config: Config, embedder: Embedder, table: pd.DataFrame, *, fabric: Fabric, folder: RunFolder, reporter: Reporter
-) -> tuple[Progress, LabelMap]:
+) -> tuple[Progress, LabelMap, Inputs]:
     """Train on the split train and choose on the split val; rows of the split test are never looked at.
 
     Args:
@@ -136,31 +151,23 @@ def train(
         reporter: hears of progress.
 
     Returns:
-        Where the training ended, and the training classes in the order of their proxies.
+        Where the training ended, the training classes in the order of their proxies, and how pictures reach the model.
     """
     train_rows, val_rows = rows_of(table, "train"), rows_of(table, "val")
     labels = LabelMap.fit(train_rows["label"])
     ids = labels.encode(train_rows["label"])
-    dataset = ImageDataset(
-        train_rows["path"].to_list(),
-        ids,
-        domains=pd.factorize(train_rows["domain"], sort=True)[0],
-        transform=TrainTransform(
-            embedder.preprocess.size,
-            scale=config.data.crop_scale,
-            flip=config.data.flip,
-            interpolation=embedder.preprocess.interpolation,
-        ),
-        seed=config.seed,
-        cache=cache_of(config, train_rows, embedder, folder, fabric, "train"),
-        max_pixels=config.data.max_pixels,
-        on_error=config.data.on_error,
-    )
+    domains = pd.factorize(train_rows["domain"], sort=True)[0]
     loss = build_base_loss(config, num_classes=len(labels), dim=embedder.dim)
+    methods = build_run_methods(config, loss, embedder, num_domains=len(set(domains.tolist())))
+    inputs = Inputs(config, embedder, methods, fabric=fabric, folder=folder, reporter=reporter)
+    embedder.to(fabric.device)
+
+    def survey() -> tuple[Tensor, Tensor]:
+        unit, kappa = inputs.embed(embedder, train_rows, task="survey of the training pictures")
+        return torch.from_numpy(unit * kappa[:, None]), torch.from_numpy(ids)
+
     if isinstance(loss, ProxyLoss) and loss.starts_from_class_means and not (folder.checkpoint / POINTER).exists():
-        embedder.to(fabric.device)
-        start = embed_rows(config, embedder, train_rows, fabric=fabric, cache=None, reporter=reporter, task="means")
-        loss.set_class_means(torch.from_numpy(start), torch.from_numpy(ids))
+        loss.set_class_means(*survey())
     if config.train.accumulate > 1 and not getattr(loss, "per_sample_mean", True):
         reporter.say(
             f"Note: {config.loss.name} looks at the batch as a set, so train.accumulate={config.train.accumulate} is "
@@ -170,18 +177,20 @@ def train(
         config,
         embedder,
         loss,
-        dataset=dataset,
+        dataset=inputs.training(embedder, train_rows, ids, domains),
         sampler=build_sampler(config, ids, rank=fabric.global_rank, world_size=fabric.world_size),
         out=folder.path,
         fabric=fabric,
-        validate=validator(config, val_rows, embedder, fabric, folder, reporter),
+        validate=validator(config, val_rows, inputs, reporter),
+        methods=methods,
+        survey=survey,
         reporter=reporter,
     )
-    return trainer.run(), labels
+    return trainer.run(), labels, inputs
 
 
 def validator(
-    config: Config, rows: pd.DataFrame, embedder: Embedder, fabric: Fabric, folder: RunFolder, reporter: Reporter
+    config: Config, rows: pd.DataFrame, inputs: Inputs, reporter: Reporter
 ) -> Callable[[Embedder], dict[str, float]]:
     """Return a function that measures a model on the validation classes.
 
@@ -189,10 +198,9 @@ def validator(
         TrainingError: a row of the test split is among the rows.
     """
     refuse_test_rows(rows, "choosing the model")
-    cache = cache_of(config, rows, embedder, folder, fabric, "val")
 
     def validate(model: Embedder) -> dict[str, float]:
-        embeddings = embed_rows(config, model, rows, fabric=fabric, cache=cache, reporter=reporter, task="validate")
+        embeddings, _ = inputs.embed(model, rows, task="validate", name="val")
         found = assess_aloud(config, embeddings, rows, reporter, intervals=False).result
         return {name: float(found[name]) for name in VALIDATION_METRICS}
 
@@ -200,69 +208,39 @@ def validator(
 
 
 def measure(
-    config: Config,
-    embedder: Embedder,
-    rows: pd.DataFrame,
-    *,
-    fabric: Fabric,
-    folder: RunFolder,
-    name: str,
-    reporter: Reporter,
+    config: Config, embedder: Embedder, rows: pd.DataFrame, inputs: Inputs, *, name: str, reporter: Reporter
 ) -> Assessment:
     """Embed the test rows, keep the embeddings as ``<name>.npy`` and evaluate them."""
-    embedder.to(fabric.device)
-    embeddings = embed_rows(config, embedder, rows, fabric=fabric, cache=None, reporter=reporter, task="evaluate")
-    if fabric.is_global_zero:
-        save_array(folder.path / f"{name}.npy", embeddings)
-    return assess_aloud(config, embeddings, rows, reporter)
+    embedder.to(inputs.fabric.device)
+    embeddings, kappa = inputs.embed(embedder, rows, task="evaluate")
+    if inputs.fabric.is_global_zero:
+        save_array(inputs.folder.path / f"{name}.npy", embeddings)
+    return assess_aloud(config, embeddings, rows, reporter, kappa=kappa if length_varies(embedder) else None)
 
 
 def assess_aloud(
-    config: Config, embeddings: NDArray[np.float32], rows: pd.DataFrame, reporter: Reporter, *, intervals: bool = True
+    config: Config,
+    embeddings: NDArray[np.float32],
+    rows: pd.DataFrame,
+    reporter: Reporter,
+    *,
+    intervals: bool = True,
+    kappa: NDArray[np.float32] | None = None,
 ) -> Assessment:
     """Evaluate, and say what the evaluation warns of, such as embeddings that have collapsed to one point."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = assess(embeddings, rows, config.evaluation, seed=config.seed, intervals=intervals)
+        found = assess(embeddings, rows, config.evaluation, seed=config.seed, intervals=intervals, kappa=kappa)
     for warning in caught:
         reporter.say(f"Warning: {warning.message}")
     return found
 
 
-def measure_frozen(
-    config: Config, rows: pd.DataFrame, *, fabric: Fabric, folder: RunFolder, reporter: Reporter
-) -> Assessment:
+def measure_frozen(config: Config, rows: pd.DataFrame, inputs: Inputs, *, reporter: Reporter) -> Assessment:
     """Evaluate the pretrained trunk as it comes: average pooling, no head, nothing trained."""
     model = config.model.model_copy(update={"dim": 0, "pooling": "avg", "layer_norm": False})
     embedder = build_embedder(config.model_copy(update={"model": model}))
-    return measure(config, embedder, rows, fabric=fabric, folder=folder, name="embeddings_untrained", reporter=reporter)
-
-
-def cache_of(
-    config: Config, rows: pd.DataFrame, embedder: Embedder, folder: RunFolder, fabric: Fabric, name: str
-) -> PixelCache | None:
-    """Decode the pictures once, if the configuration says so; one process builds, the others wait."""
-    if config.data.cache == "none":
-        return None
-    place = folder.path / "cache" / name
-    paths = rows["path"].to_list()
-    preprocess = embedder.preprocess
-
-    def build() -> PixelCache:
-        return PixelCache.build(
-            paths,
-            place,
-            short_side=preprocess.resize,
-            interpolation=preprocess.interpolation,
-            workers=max(config.data.workers, 1),
-            on_error=config.data.on_error,
-            max_pixels=config.data.max_pixels,
-        )
-
-    if fabric.is_global_zero:
-        cache = build()
-    fabric.barrier()
-    return cache if fabric.is_global_zero else build()
+    return measure(config, embedder, rows, inputs, name="embeddings_untrained", reporter=reporter)
 
 
 def check_protocol(table: pd.DataFrame, evaluation: EvaluationConfig) -> None:

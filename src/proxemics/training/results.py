@@ -11,7 +11,6 @@ import pandas as pd
 from proxemics.core.config import Config
 from proxemics.core.files import atomic_path
 from proxemics.data.table import fingerprint
-from proxemics.evaluation import EvaluationResult
 from proxemics.evaluation.assess import Assessment
 from proxemics.models.embedder import Embedder
 from proxemics.training import facts
@@ -50,9 +49,9 @@ def _unseen(table: pd.DataFrame) -> bool | None:
     return not seen & tested if seen and tested else None
 
 
-def result_row(config: Config, result: EvaluationResult, *, method: str, split: str, size: int) -> dict[str, Any]:
+def result_row(config: Config, found: Assessment, *, method: str, split: str, size: int) -> dict[str, Any]:
     """Return one row of a result file; ``method`` is none for the base run and frozen for the untrained trunk."""
-    whole = result.to_dict()
+    whole = found.result.to_dict()
     evaluation = config.evaluation
     domains = f" {evaluation.query_domain} -> {evaluation.gallery_domain or 'other domains'}"
     return {
@@ -62,7 +61,7 @@ def result_row(config: Config, result: EvaluationResult, *, method: str, split: 
         "size": size,
         "base": config.loss.name,
         "method": method,
-        "augmentation": "plain",
+        "augmentation": config.data.augmentation,
         "seed": config.seed,
         "split": split,
         "metrics": whole["metrics"],
@@ -71,6 +70,7 @@ def result_row(config: Config, result: EvaluationResult, *, method: str, split: 
         "num_lone": whole["num_lone"],
         "num_ties": whole["num_ties"],
         "notes": whole.get("notes", []),
+        **({"certainty": found.certainty} if found.certainty is not None else {}),
     }
 
 
@@ -98,9 +98,7 @@ def describe_run(
         "selection": rule,
         "model": embedder.describe(),
         "rows": [
-            result_row(
-                config, one.result, method=method, split=f"test; {rule}" if method != "frozen" else "test", size=size
-            )
+            result_row(config, one, method=method, split=f"test; {rule}" if method != "frozen" else "test", size=size)
             for method, one in found.items()
         ],
         "history": progress.history,
@@ -110,7 +108,11 @@ def describe_run(
 
 
 def save_per_query(found: Assessment, rows: pd.DataFrame, path: Path) -> None:
-    """Write one row a query: who it is, who is nearest, and how well it was retrieved."""
+    """Write one row a query: who it is, who is nearest, and how well it was retrieved.
+
+    With the lengths of the raw embeddings at hand, ``kappa`` is that of the query and ``nearest_kappa`` that of the
+    nearest picture (NaN where there is none).
+    """
     per_query = found.result.per_query
     queries = rows.iloc[found.selection.query].reset_index(drop=True)
     gallery = rows.iloc[found.selection.gallery].reset_index(drop=True)
@@ -120,6 +122,10 @@ def save_per_query(found: Assessment, rows: pd.DataFrame, path: Path) -> None:
     frame["nearest_path"] = paths[neighbours[:, 0]]
     frame["nearest_label"] = labels[neighbours[:, 0]]
     frame["similarity"] = np.asarray(per_query["neighbour_similarities"])[:, 0]
+    if found.kappa is not None:
+        frame["kappa"] = found.kappa[found.selection.query]
+        nearest = found.kappa[found.selection.gallery][neighbours[:, 0]]
+        frame["nearest_kappa"] = np.where(neighbours[:, 0] >= 0, nearest, np.float32("nan"))
     frame["neighbours"] = [list(paths[row[row >= 0]]) for row in neighbours]
     frame["neighbour_similarities"] = [
         [float(value) for value in values[row >= 0]]

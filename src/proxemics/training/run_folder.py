@@ -119,7 +119,16 @@ OWN_NAMES = (
     "evaluation.json", "per_query.parquet", "embeddings.npy", "embeddings_untrained.npy", "report.html",
 )  # fmt: skip
 """Everything that a run writes into its folder."""
-_FREE = frozenset({"data.workers", "data.worker_start", "train.device", "train.checkpoint_steps", "train.tensorboard"})
+_FREE = frozenset(
+    {
+        "data.cache_folder",
+        "data.workers",
+        "data.worker_start",
+        "train.device",
+        "train.checkpoint_steps",
+        "train.tensorboard",
+    }
+)
 
 
 def _same_place(key: str, first: Config, second: Config) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from proxemics.core.config import Config
 from proxemics.data.cache import PixelCache
-from proxemics.evaluation.extract import extract_embeddings
+from proxemics.evaluation.extract import extract_with_certainty
 from proxemics.models.embedder import Embedder
 from proxemics.training.log import Reporter
 
@@ -45,11 +45,32 @@ def embed_rows(
     Returns:
         (N, D) float32 unit embeddings in the order of ``rows``.
     """
+    return embed_rows_with_certainty(config, embedder, rows, fabric=fabric, cache=cache, reporter=reporter, task=task)[
+        0
+    ]
+
+
+def embed_rows_with_certainty(
+    config: Config,
+    embedder: Embedder,
+    rows: pd.DataFrame,
+    *,
+    fabric: Fabric,
+    cache: PixelCache | None,
+    reporter: Reporter,
+    task: str,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Embed the pictures of ``rows`` and keep the lengths κ; every process returns all of them.
+
+    Returns:
+        (N, D) float32 unit embeddings, and κ, (N,) float32, in the order of ``rows``; see
+        :func:`proxemics.evaluation.extract.extract_with_certainty`.
+    """
     paths = rows["path"].to_list()
     bounds = share_bounds(len(paths), fabric.world_size)
     start, end = bounds[fabric.global_rank]
     reporter.start(task, end - start)
-    own = extract_embeddings(
+    units, kappa = extract_with_certainty(
         embedder,
         paths[start:end],
         batch_size=EXTRACT_BATCH,
@@ -61,11 +82,26 @@ def embed_rows(
         progress=lambda number: reporter.advance(task, number),
     )
     reporter.finish(task)
+    return join_shares(units, bounds, fabric), join_shares(kappa, bounds, fabric)
+
+
+def join_shares(own: NDArray[np.float32], bounds: list[tuple[int, int]], fabric: Fabric) -> NDArray[np.float32]:
+    """Give every process the rows of all of them.
+
+    Args:
+        own: (n, ...) the share of this process.
+        bounds: first row and end of the share of each process; see :func:`share_bounds`.
+        fabric: a launched Fabric.
+
+    Returns:
+        (N, ...) in the order of the shares.
+    """
     if fabric.world_size == 1:
         return own
     parts: list[NDArray[np.float32]] = []
     for number, (first, last) in enumerate(bounds):
-        part = torch.from_numpy(own) if number == fabric.global_rank else torch.empty(last - first, own.shape[1])
+        mine = number == fabric.global_rank
+        part = torch.from_numpy(own) if mine else torch.empty(last - first, *own.shape[1:])
         part = part.to(fabric.device)
         dist.broadcast(part, src=number)
         parts.append(part.cpu().numpy())

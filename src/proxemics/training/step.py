@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from proxemics.core.errors import TrainingError
-from proxemics.methods.base import Batch, Method, Step
+from proxemics.core.ranks import gather_rows, rank
+from proxemics.core.seeds import torch_generator
+from proxemics.methods.base import Batch, Method, Seen, Step, View
+from proxemics.methods.needs import check_needs
 from proxemics.models.embedder import Embedder
-from proxemics.models.hooks import StageHook
-from proxemics.training.gather import gather_rows
 
 
 class TrainingStep(nn.Module):
@@ -22,102 +24,119 @@ class TrainingStep(nn.Module):
     Args:
         embedder: the model that stays.
         loss: the base loss on (B, D) embeddings and (B,) labels.
-        methods: plug-ins; at most one may intervene on features.
+        methods: plug-ins, each on its own.
+        entry: the stage at which batches enter the trunk; methods may only ask for stages from there on.
+        steps_per_epoch: for methods whose schedule counts epochs in fractions.
 
     Raises:
-        TrainingError: two methods want to intervene, or a method needs proxies that the loss does not have.
+        TrainingError: a method asks for something that the embedder or the loss does not have.
     """
 
-    def __init__(self, embedder: Embedder, loss: nn.Module, methods: Sequence[Method] = ()) -> None:
+    def __init__(
+        self,
+        embedder: Embedder,
+        loss: nn.Module,
+        methods: Sequence[Method] = (),
+        *,
+        entry: str = "pixel",
+        steps_per_epoch: int = 1,
+    ) -> None:
         super().__init__()
         self.embedder = embedder
         self.loss = loss
         self.methods = nn.ModuleList(methods)
-        staged = [type(method).__name__ for method in methods if method.needs.stage is not None]
-        if len(staged) > 1:
-            raise TrainingError(
-                f"Only one method can intervene on features, and {' and '.join(staged)} both do; drop one."
-            )
+        self.steps_per_epoch = steps_per_epoch
+        self.taken: list[tuple[Method, Step]] = []
+        """Methods and what they saw since :meth:`look_back`, without graphs."""
         for method in methods:
-            method.check(loss)
-            if method.needs.proxies and not hasattr(loss, "proxies"):
-                raise TrainingError(
-                    f"{type(method).__name__} works on proxies and {type(loss).__name__} has none; "
-                    "choose a proxy loss such as proxy_anchor."
-                )
+            check_needs(method, embedder, loss, entry=entry)
 
-    def forward(self, batch: Batch, epoch: int, progress: float, generator: torch.Generator) -> dict[str, Tensor]:
+    def forward(self, batch: Batch, epoch: int, progress: float, seed: int) -> dict[str, Tensor]:
         """Return the scalar terms by name; their sum is what is minimised.
 
         Args:
             batch: the share of this process.
             epoch: counts from 0.
             progress: share of all steps done, in [0, 1).
-            generator: random numbers for the methods only.
+            seed: of the random numbers of the methods at this step, the same on every process.
 
         Returns:
             ``{"base": ..., "<method term>": ...}``, each a float32 scalar over the joined batch of all processes.
         """
-        size = len(batch.labels)
-        images, views = self._add_views(batch, generator)
-        encoded = self.embedder.encode(images, hook=self._stage_hook(generator))
-        views = max(views, len(encoded.unit) // size)
-
-        with torch.autocast(device_type=images.device.type, enabled=False):
-            labels = gather_rows(batch.labels)
-            raw = self._gather_views(encoded.raw, views)
-            unit = self._gather_views(encoded.unit, views)
-            weight = math.prod(method.base_weight for method in self._methods())
+        methods = self._methods()
+        stages = list(dict.fromkeys(stage for method in methods for stage in method.needs.stages))
+        encoded, features = self.embedder.encode_from(batch.features, stages)
+        with torch.autocast(device_type=encoded.raw.device.type, enabled=False):
+            labels, raw, unit = gather_rows(batch.labels), gather_rows(encoded.raw), gather_rows(encoded.unit)
+            weight = math.prod(method.base_weight for method in methods)
             terms: dict[str, Tensor] = {}
             if weight != 0:
-                base = self.loss(raw[: len(labels)], labels)
+                base = self.loss(raw, labels)
                 terms["base"] = base if weight == 1 else base * weight
-            if len(self.methods):
-                step = Step(
-                    z=unit,
-                    raw=raw,
-                    tokens=encoded.tokens,
-                    labels=labels,
-                    domains=gather_rows(batch.domains),
-                    views=views,
-                    loss=self.loss,
-                    epoch=epoch,
-                    progress=progress,
-                    generator=generator,
-                )
-                for method in self._methods():
-                    terms.update(method.terms(step))
+            if not methods:
+                return terms
+            domains = gather_rows(batch.domains)
+        for number, method in enumerate(methods):
+            step = Step(
+                z=unit,
+                raw=raw,
+                tokens=encoded.tokens,
+                grid=encoded.grid,
+                features={stage: features[stage] for stage in method.needs.stages},
+                labels=labels,
+                domains=domains,
+                loss=self.loss,
+                embedder=self.embedder,
+                epoch=epoch,
+                progress=progress,
+                generator=torch_generator(seed, "method", number, device=raw.device),
+                steps_per_epoch=self.steps_per_epoch,
+            )
+            step.seen = [self._look(view, batch) for view in method.views(step)]
+            with torch.autocast(device_type=raw.device.type, enabled=False):
+                terms.update(method.terms(step))
+            self.taken.append((method, without_graph(step)))
         return terms
+
+    @torch.no_grad()
+    def look_back(self) -> None:
+        """Let the methods look back at the parts of the step just taken; call it after the optimiser."""
+        for method, step in self.taken:
+            method.after_step(step)
+        self.taken = []
 
     def _methods(self) -> list[Method]:
         return [method for method in self.methods if isinstance(method, Method)]
 
-    def _add_views(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, int]:
-        """Append the pictures that methods add: (V*B, 3, H, W), and V."""
-        parts = [batch.images]
-        for method in self._methods():
-            added = method.views(batch, generator)
-            if added is not None:
-                parts.append(added)
-        images = torch.cat(parts) if len(parts) > 1 else batch.images
-        return images, len(images) // max(len(batch.labels), 1)
-
-    def _stage_hook(self, generator: torch.Generator) -> StageHook | None:
-        """Let the one intervening method append changed copies of the features at its stage."""
-        for method in self._methods():
-            if method.needs.stage is None:
-                continue
-            return StageHook(method.needs.stage, partial(_extend, method, generator))
-        return None
-
-    def _gather_views(self, rows: Tensor, views: int) -> Tensor:
-        """Gather view by view, so that the rows of one view stay together over processes."""
-        if views == 1:
-            return gather_rows(rows)
-        return torch.cat([gather_rows(part) for part in rows.chunk(views)])
+    def _look(self, view: View, batch: Batch) -> Seen:
+        """Run the rest of the trunk on a view; statistics of batch normalisation are left alone."""
+        with resting_statistics(self.embedder):
+            encoded, _ = self.embedder.encode_from(view.features, hooks=view.hooks)
+        size = len(batch.labels)
+        rows = torch.arange(size, device=batch.labels.device) if view.rows is None else view.rows
+        return Seen(
+            z=gather_rows(encoded.unit),
+            raw=gather_rows(encoded.raw),
+            tokens=encoded.tokens,
+            labels=gather_rows(batch.labels[rows]),
+            rows=gather_rows(rows + rank() * size),
+        )
 
 
-def _extend(method: Method, generator: torch.Generator, features: Tensor) -> Tensor:
-    """Append the method's changed copies to the features at its stage."""
-    changed = method.intervene(features, generator)
-    return features if changed is None else torch.cat([features, changed])
+@contextmanager
+def resting_statistics(model: nn.Module) -> Iterator[None]:
+    """Keep batch normalisation in evaluation mode for a while, so that changed pictures do not move its statistics."""
+    moving = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.training]
+    try:
+        for module in moving:
+            module.training = False
+        yield
+    finally:
+        for module in moving:
+            module.training = True
+
+
+def without_graph(step: Step) -> Step:
+    """Return what was seen without gradients and without the features of the lower stages, which are large."""
+    seen = [replace(one, z=one.z.detach(), raw=one.raw.detach(), tokens=one.tokens.detach()) for one in step.seen]
+    return replace(step, z=step.z.detach(), raw=step.raw.detach(), tokens=step.tokens.detach(), features={}, seen=seen)

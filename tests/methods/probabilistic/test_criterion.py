@@ -32,14 +32,13 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def make_step(raw: Tensor, labels: Tensor, loss: nn.Module, *, seed: int = 0, views: int = 1) -> Step:
+def make_step(raw: Tensor, labels: Tensor, loss: nn.Module, *, seed: int = 0) -> Step:
     return Step(
         z=torch.nn.functional.normalize(raw, dim=-1),
         raw=raw,
         tokens=raw[:, None],
         labels=labels,
         domains=torch.zeros_like(labels),
-        views=views,
         loss=loss,
         epoch=0,
         progress=0.0,
@@ -203,13 +202,6 @@ def test_draws_come_from_the_generator_of_the_step() -> None:
     values = [method.terms(make_step(raw, labels, loss, seed=seed))["probabilistic"] for seed in (0, 0, 1)]
     assert values[0] == values[1] != values[2]
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_further_views_are_left_out() -> None:
-    raw, labels = batch()
-    loss, method = ProxyAnchor(5, 16, generator=generator()), build()
-    both = method.terms(make_step(torch.cat([raw, -raw]), labels, loss, views=2))
-    torch.testing.assert_close(both, method.terms(make_step(raw, labels, loss)))
 
 
 @pytest.mark.parametrize("name", WITH_PROXIES)

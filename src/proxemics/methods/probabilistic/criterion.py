@@ -278,7 +278,7 @@ class ProbabilisticProxies(Method):
             return {}
         directions = step.loss.proxies if self.share_directions else self.directions
         assert isinstance(directions, Tensor)
-        raw = step.raw[: len(step.labels)]
+        raw = step.raw
         labels = check_batch(raw, step.labels, num_classes=self.num_classes, dim=self.dim)
         logits = self.logits(raw, directions, step.generator)
         terms = {"probabilistic": self.weight * torch.nn.functional.cross_entropy(logits, labels)}

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
+from proxemics.core.ranks import gather_rows, rank, world_size
 from proxemics.losses.build import LOSSES, build_loss
-from proxemics.training.gather import gather_rows, rank, world_size
 
 
 def fixture(name: str) -> tuple[torch.nn.Linear, torch.nn.Module, torch.Tensor, torch.Tensor]:

@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from proxemics.core.ranks import gather_rows
 from proxemics.losses.build import LOSSES
-from proxemics.training.gather import gather_rows
 
 SCRIPT = Path(__file__).with_name("_two_processes.py")
 

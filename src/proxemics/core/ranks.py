@@ -70,3 +70,35 @@ def gather_rows(rows: Tensor) -> Tensor:
         return torch.cat(shares)
     joined: Tensor = _GatherRows.apply(rows)
     return joined
+
+
+def share_of(joined: Tensor) -> Tensor:
+    """Return the part of a tensor over the joined batch that belongs to this process.
+
+    Random numbers drawn for the joined batch with the same seed everywhere, then shared out, are those of one process.
+
+    Args:
+        joined: (W * b, ...), the same on every process.
+
+    Returns:
+        (b, ...); ``joined`` itself when there is one process.
+
+    Example:
+        >>> share_of(torch.arange(3)).tolist()
+        [0, 1, 2]
+    """
+    return joined.chunk(world_size())[rank()]
+
+
+def mean_over_ranks(value: Tensor) -> Tensor:
+    """Average a tensor over the processes, without a gradient; itself when there is one process.
+
+    Example:
+        >>> mean_over_ranks(torch.ones(2)).tolist()
+        [1.0, 1.0]
+    """
+    if world_size() == 1:
+        return value.detach()
+    total = value.detach().clone()
+    dist.all_reduce(total)
+    return total / world_size()

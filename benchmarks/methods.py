@@ -1,7 +1,8 @@
 """Time the methods: what each computes in a step, beside the least it could cost and the plain way to write it.
 
 Every row is one entry of ROWS: a name and a function from it to the implementations that take turns. Floors:
-six bare matrix products for the expected likelihood, a NormSoftmax step at 100 classes for the expansion.
+six bare matrix products for the expected likelihood, a NormSoftmax step at 100 classes for the expansion, one pair of
+transforms for the amplitudes, and the whole training step of the base run for the rows called ``step_``.
 Writes benchmarks/results/methods.json. Usage: ``python benchmarks/methods.py [--rounds 5] [--only el_nivmf see ...]``.
 """
 
@@ -18,8 +19,14 @@ from _measure import RESULTS, Task, compare, describe, one_thread, row, write_re
 from torch import Tensor
 
 from proxemics.losses import NormSoftmax
+from proxemics.losses.build import build_loss
+from proxemics.methods.base import Batch, Start
+from proxemics.methods.build import Shapes, build_methods
+from proxemics.methods.couce import ODBA, amplitude_randomization
 from proxemics.methods.probabilistic import el_nivmf, sample_vmf, vmf_log_normalizer
 from proxemics.methods.see_geometry import simplex, spherical_expansion
+from proxemics.models.embedder import Embedder
+from proxemics.training.step import TrainingStep
 
 Tasks = dict[str, Callable[[], Task]]
 
@@ -158,10 +165,107 @@ def see_tasks(dim: int, count: int) -> Tasks:
     }
 
 
+# --- amplitude randomisation: forward, 64 pictures of 224 px --------------------------------------------------------
+
+PICTURES = (64, 3, 224, 224)
+
+
+def ours_mix(x: Tensor, generator: torch.Generator, bands: int = 3) -> Tensor:
+    edges = tuple(i / bands for i in range(bands + 1))
+    return amplitude_randomization(x, bands=edges, eta=(1.0,) * bands, generator=generator)
+
+
+def ours_scale(x: Tensor, generator: torch.Generator) -> Tensor:
+    return amplitude_randomization(x, mode="scale", generator=generator)
+
+
+def polar_mix(x: Tensor, generator: torch.Generator) -> Tensor:
+    """The recipe as it is usually written: full spectrum, modulus and argument, one weight a picture."""
+    spectrum = torch.fft.fft2(x, norm="ortho")
+    modulus, argument = spectrum.abs(), spectrum.angle()
+    share = torch.rand(len(x), 1, 1, 1, generator=generator)
+    partners = torch.randperm(len(x), generator=generator)
+    return torch.fft.ifft2(torch.polar(torch.lerp(modulus, modulus[partners], share), argument), norm="ortho").real
+
+
+def amplitude_task(change: Callable[[Tensor, torch.Generator], Tensor]) -> Task:
+    warm_heap()
+    x, generator = torch.randn(PICTURES), torch.Generator().manual_seed(0)
+
+    def transforms() -> None:
+        for picture in x:
+            torch.fft.irfft2(torch.fft.rfft2(picture), s=PICTURES[-2:])
+
+    return Task(lambda: change(x, generator), transforms, 2)
+
+
+def amplitude_tasks() -> Tasks:
+    ways = {
+        "ours": ours_mix,
+        "ours, 16 bands": partial(ours_mix, bands=16),
+        "ours, scale": ours_scale,
+        "polar": polar_mix,
+    }
+    return {name: partial(amplitude_task, way) for name, way in ways.items()}
+
+
+# --- whole training steps: EfficientNet-Lite0, 160 px, batch 64, 100 classes, AdamW -----------------------------------
+
+STEP_METHODS: dict[str, dict[str, dict[str, object]]] = {
+    "see": {"see": {}},
+    "odba": {"odba": {}},
+    "msrci": {"msrci": {}},
+    "el_nivmf": {"probabilistic": {}},
+    "couce": {"couce": {}},
+    "center_polar_style": {"center_polar": {"expander": "style"}},
+    "center_polar_generator": {"center_polar": {}},
+    "expansion_equalisation": {"expansion_equalisation": {}},
+}
+CLASSES, SIDE, STEP_BATCH = 100, 160, 64
+
+
+def training_step(config: dict[str, dict[str, object]]) -> Callable[[], None]:
+    """Return a step late in a run, when all terms are there."""
+    embedder = Embedder("tf_efficientnet_lite0", dim=DIM, weights="none", size=SIDE)
+    loss = build_loss("proxy_anchor", CLASSES, DIM, {}, generator=torch.Generator().manual_seed(0))
+    methods = build_methods(config, Shapes(CLASSES, DIM))
+    start = Start(torch.randn(4 * CLASSES, DIM), torch.arange(CLASSES).repeat(4), loss, embedder.head)
+    with torch.no_grad():
+        for method in methods:
+            if method.needs.start:
+                method.start(start)
+            for part in method.modules():
+                if isinstance(part, ODBA):  # as after its first ten batches
+                    part.filled.copy_(torch.tensor([len(part.collected), 10, 1]))
+    step = TrainingStep(embedder, loss, methods, steps_per_epoch=50).train()
+    optimizer = torch.optim.AdamW([p for p in step.parameters() if p.requires_grad], lr=1e-5)
+    images, labels = torch.randn(STEP_BATCH, 3, SIDE, SIDE), torch.arange(STEP_BATCH) // 4
+    batch = Batch(embedder.stage_features("pixel", images), labels, torch.zeros_like(labels), torch.arange(STEP_BATCH))
+
+    def run() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        torch.stack(list(step(batch, 20, 0.9, 0).values())).sum().backward()
+        optimizer.step()
+        step.look_back()
+
+    return run
+
+
+def step_task(config: dict[str, dict[str, object]]) -> Task:
+    warm_heap()
+    return Task(training_step(config), training_step({}), 1)
+
+
+def step_tasks(name: str) -> Tasks:
+    return {"ours": partial(step_task, STEP_METHODS[name])}
+
+
 ROWS: dict[str, Callable[[], Tasks]] = {
     "el_nivmf_128x512_c100": partial(el_nivmf_tasks, 100),
     "el_nivmf_128x512_c11318": partial(el_nivmf_tasks, 11318),
     "sample_vmf_640x512": sampling_tasks,
+    "amplitude_64x3x224x224": amplitude_tasks,
+    **{f"step_{name}": partial(step_tasks, name) for name in STEP_METHODS},
     **{f"see_180x{dim}_n{n}": partial(see_tasks, dim, n) for dim in (128, 512) for n in (2, 4, 8, 16)},
 }
 

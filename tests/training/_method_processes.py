@@ -23,6 +23,7 @@ CASES: dict[str, dict[str, dict[str, object]]] = {
     "odba": {"odba": {"atoms": 8, "lambda_b": 1.0}},
     "odba_class": {"odba": {"atoms": 4, "update_gate": "class", "extract_gate": "profile", "orth_proxies": True}},
     "odba_finer": {"odba": {"atoms": 4, "gate_stage": "stage2", "estimator": "nwgm"}},
+    "odba_exchange": {"odba": {"atoms": 4, "estimator": "exchange", "lambda_b": 1.0}},
     "msrci": {"msrci": {"lambda_a": 0.5}},
     "msrci_half": {"msrci": {"layer": "pixel", "fraction": 0.5, "mode": "swap", "lambda_a": 1.0}},
     "couce": {"couce": {"odba": {"atoms": 8}}},

@@ -120,6 +120,7 @@ class Needs:
 
     Attributes:
         stages: the stages of the trunk whose features it changes; ``pixel`` means the pictures.
+        gradients: whether it takes gradients with respect to these features, frozen or not.
         per_class: smallest number of pictures of a class in a batch.
         domains: whether domain labels are needed.
         frozen_bn: whether batch normalisation must be frozen.
@@ -129,6 +130,7 @@ class Needs:
     """
 
     stages: tuple[str, ...] = ()
+    gradients: bool = False
     per_class: int = 0
     domains: bool = False
     frozen_bn: bool = False

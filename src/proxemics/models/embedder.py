@@ -207,7 +207,12 @@ class Embedder(nn.Module):
         return encoded, {name: self.stage_features(name, value, size=size) for name, value in found.items()}
 
     def encode_from(
-        self, features: StageFeatures, stages: Sequence[str] = (), *, hooks: Sequence[StageHook] = ()
+        self,
+        features: StageFeatures,
+        stages: Sequence[str] = (),
+        *,
+        hooks: Sequence[StageHook] = (),
+        live: Sequence[str] = (),
     ) -> tuple[Encoded, dict[str, StageFeatures]]:
         """Run the trunk from a stage on, with the features given in the place of its own.
 
@@ -215,6 +220,7 @@ class Embedder(nn.Module):
             features: of n rows, from :meth:`encode_with`, changed or not, or from :meth:`stage_features`.
             stages: stages whose features are kept, none below that of ``features``.
             hooks: interventions above that stage.
+            live: those of ``stages`` whose features get gradients even where everything below is frozen.
 
         Returns:
             The embeddings of the n rows, and the features kept.
@@ -231,7 +237,7 @@ class Embedder(nn.Module):
             True
         """
         found: dict[str, Tensor] = {}
-        keep = [taking(name, partial(found.__setitem__, name)) for name in dict.fromkeys(stages)]
+        keep = [taking(name, partial(found.__setitem__, name), live=name in live) for name in dict.fromkeys(stages)]
         if features.stage.name == PIXEL:
             encoded = self.encode(features.value, hook=[*hooks, *keep])
         else:

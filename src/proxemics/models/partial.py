@@ -70,15 +70,16 @@ class StageFeatures:
             )
         maps = maps.to(self.value.dtype)
         if self.value.ndim == 4:
-            return self._with(maps.permute(0, 2, 3, 1) if self._channels_end else maps)
+            return self.like(maps.permute(0, 2, 3, 1) if self._channels_end else maps)
         tokens = maps.flatten(2).transpose(1, 2)
         front = self.value.shape[1] - tokens.shape[1]
         if not front:
-            return self._with(tokens)
+            return self.like(tokens)
         prefix = self.value[:, :front] if rows is None else self.value[rows, :front]
-        return self._with(torch.cat([prefix, tokens], dim=1))
+        return self.like(torch.cat([prefix, tokens], dim=1))
 
-    def _with(self, value: Tensor) -> StageFeatures:
+    def like(self, value: Tensor) -> StageFeatures:
+        """Return another tensor of the same layout, a gradient for instance, as features of this stage."""
         return StageFeatures(self.stage, value, self.size, self.info)
 
     @property
@@ -94,10 +95,18 @@ class StopAtStage(Exception):  # noqa: N818 - it stops a pass on purpose and is 
         self.features = features
 
 
-def taking(stage: str, store: Callable[[Tensor], None]) -> StageHook:
-    """Return a hook that hands the features of a stage to ``store`` and changes nothing."""
+def taking(stage: str, store: Callable[[Tensor], None], *, live: bool = False) -> StageHook:
+    """Return a hook that hands the features of a stage to ``store`` and changes nothing.
+
+    Args:
+        stage: where.
+        store: gets the features.
+        live: the features take part in the graph even where everything below is frozen.
+    """
 
     def fn(features: Tensor) -> Tensor:
+        if live and torch.is_grad_enabled() and not features.requires_grad:
+            features = features.detach().requires_grad_()
         store(features)
         return features
 

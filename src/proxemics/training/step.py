@@ -65,7 +65,8 @@ class TrainingStep(nn.Module):
         """
         methods = self._methods()
         stages = list(dict.fromkeys(stage for method in methods for stage in method.needs.stages))
-        encoded, features = self.embedder.encode_from(batch.features, stages)
+        live = [stage for method in methods if method.needs.gradients for stage in method.needs.stages]
+        encoded, features = self.embedder.encode_from(batch.features, stages, live=live)
         with torch.autocast(device_type=encoded.raw.device.type, enabled=False):
             labels, raw, unit = gather_rows(batch.labels), gather_rows(encoded.raw), gather_rows(encoded.unit)
             weight = math.prod(method.base_weight for method in methods)

@@ -26,7 +26,7 @@ from proxemics.losses.base import ProxyLoss
 from proxemics.losses.norm_softmax import NormSoftmax
 from proxemics.losses.proxy_nca import ProxyNCA, ProxyNCAPlusPlus
 
-Estimator = Literal["mc", "enum", "nwgm"]
+Estimator = Literal["mc", "enum", "nwgm", "exchange"]
 
 
 def shifted(embeddings: Tensor, directions: Tensor, rho: Tensor) -> Tensor:

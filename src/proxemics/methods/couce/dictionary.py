@@ -136,6 +136,16 @@ def _class_gate(descriptors: Tensor, labels: Tensor, member: Tensor, counts: Ten
 def soft_orthogonal_step(dictionary: Tensor, step: float = 0.1) -> Tensor:
     """Return norm_rows(D - η (D Dᵀ - I) D); orthonormal rows stay as they are.
 
+    Where rows are much alike the step is shortened to 1 / max_k Σ_j |D Dᵀ - I|_kj, which bounds the largest eigenvalue:
+    the full step would overshoot and drive all rows to one line (64 rows with a mean cosine of 0.5 and η = 0.1 do so).
+
+    Args:
+        dictionary: (K, M) unit rows.
+        step: η >= 0.
+
+    Returns:
+        (K, M) unit rows.
+
     Example:
         >>> soft_orthogonal_step(torch.tensor([[1.0, 0.0], [0.6, 0.8]])).round(decimals=3)
         tensor([[ 0.9990, -0.0500],
@@ -143,7 +153,8 @@ def soft_orthogonal_step(dictionary: Tensor, step: float = 0.1) -> Tensor:
     """
     gram = dictionary @ dictionary.t()
     gram.diagonal().sub_(1)
-    return normalize(torch.addmm(dictionary, gram, dictionary, alpha=-step))
+    bound = gram.abs().sum(1).amax().clamp_min(torch.finfo(gram.dtype).tiny)
+    return normalize(dictionary - (gram @ dictionary) * (1 / bound).clamp_max(step))
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ reproduction. Nothing is left in the exported model.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -46,8 +47,10 @@ class CouCE(Method):
         parts = (self.odba.needs, self.msrci.needs)
         self.needs = Needs(
             stages=tuple(dict.fromkeys(stage for needs in parts for stage in needs.stages)),
+            gradients=any(needs.gradients for needs in parts),
             proxies=any(needs.proxies for needs in parts),
         )
+        self._first = 0
 
     @property
     def base_weight(self) -> float:
@@ -60,15 +63,20 @@ class CouCE(Method):
         self.msrci.check(loss)
 
     def views(self, step: Step) -> Sequence[View]:
-        """Return the view of :class:`MSRCI`."""
-        return self.msrci.views(step)
+        """Return the views of both parts."""
+        first = self.odba.views(step)
+        self._first = len(first)
+        return [*first, *self.msrci.views(step)]
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         """Return the terms of both parts, weighted."""
         if not (self.odba.active or self.msrci.active):
             return {}
         ramp = self.ramp.weight(step)
-        return self.odba.terms_at(step, ramp) | self.msrci.terms_at(step, ramp)
+        first, second = step.seen[: self._first], step.seen[self._first :]
+        return self.odba.terms_at(replace(step, seen=first), ramp) | self.msrci.terms_at(
+            replace(step, seen=second), ramp
+        )
 
     def report(self) -> dict[str, float]:
         """Return the reports of both parts."""

@@ -10,6 +10,7 @@ A reading of the abstract of CouCE (arXiv 2606.30365): no equation of the paper 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -17,9 +18,10 @@ from torch import Tensor, nn
 
 from proxemics.core.errors import LossError
 from proxemics.core.geometry import normalize
-from proxemics.core.ranks import gather_rows
+from proxemics.core.ranks import gather_rows, share_of
+from proxemics.losses.base import ProxyLoss
 from proxemics.losses.checks import check_count, check_number
-from proxemics.methods.base import Method, Needs, Step
+from proxemics.methods.base import Method, Needs, Step, View
 from proxemics.methods.couce.adjustment import Estimator, attended, draw_strata, enumerated, shifted
 from proxemics.methods.couce.background import background_descriptors
 from proxemics.methods.couce.dictionary import (
@@ -32,6 +34,7 @@ from proxemics.methods.couce.dictionary import (
     span_split,
     update_dictionary,
 )
+from proxemics.methods.couce.exchange import background_content, exchange_background, relevance_gate
 from proxemics.methods.couce.gates import channel_gate, profile_gate, resize_gate, spatial_gate
 from proxemics.methods.couce.orthogonality import Orth, soft_orthogonality, spectral_orthogonality
 from proxemics.methods.couce.ramp import Ramp
@@ -57,8 +60,13 @@ class ODBA(Method):
         momentum: m of the moving averages.
         first_momentum: m during the first epoch.
         soft_orth_step: η, step of the soft orthogonalisation of the atoms.
+        centre: take the running mean of the descriptors off them first, so that atoms hold what differs between
+            backgrounds and not what all pictures share.
         rho_max: largest share of an atom that is added to an embedding.
-        estimator: of the backdoor term; see :mod:`proxemics.methods.couce.adjustment`.
+        estimator: of the backdoor term; see :mod:`proxemics.methods.couce.adjustment`, and for ``"exchange"``
+            :mod:`proxemics.methods.couce.exchange`.
+        exchange_stage: where backgrounds are exchanged.
+        exchange_temp: temperature of the gate that tells them from objects.
         heads_dim: h of the attention of ``estimator="nwgm"``.
         lambda_b: weight of the backdoor term.
         lambda_o: weight of the orthogonality term.
@@ -81,6 +89,7 @@ class ODBA(Method):
     """
 
     dictionary: Tensor
+    mean: Tensor
     prior: Tensor
     idle: Tensor
     collected: Tensor
@@ -99,9 +108,12 @@ class ODBA(Method):
         momentum: float = 0.99,
         first_momentum: float = 0.9,
         soft_orth_step: float = 0.1,
+        centre: bool = True,
         rho_max: float = 0.5,
         estimator: Estimator = "mc",
         heads_dim: int = 64,
+        exchange_stage: str = "layer2",
+        exchange_temp: float = 0.5,
         lambda_b: float = 0.5,
         lambda_o: float = 0.1,
         orth: Orth = "soft",
@@ -114,7 +126,7 @@ class ODBA(Method):
         for name, count in {"dim": dim, "atoms": atoms, "heads_dim": heads_dim, "patience": patience}.items():
             check_count(name, count)
         check_count("start_epoch", start_epoch, low=0)
-        for name, value in {"gate_temp": gate_temp, "sigma_v2": sigma_v2}.items():
+        for name, value in {"gate_temp": gate_temp, "exchange_temp": exchange_temp, "sigma_v2": sigma_v2}.items():
             check_number(name, value, low=0, open_low=True)
         for name, value in {
             "momentum": momentum,
@@ -135,17 +147,21 @@ class ODBA(Method):
         self.sigma_v2, self.momentum, self.first_momentum = sigma_v2, momentum, first_momentum
         self.soft_orth_step, self.rho_max, self.estimator = soft_orth_step, rho_max, estimator
         self.lambda_b, self.lambda_o, self.orth, self.orth_proxies = lambda_b, lambda_o, orth, orth_proxies
-        self.start_epoch, self.patience = start_epoch, patience
+        self.start_epoch, self.patience, self.centre = start_epoch, patience, centre
+        self.exchange_stage, self.exchange_temp = exchange_stage, exchange_temp
+        self.exchanges = estimator == "exchange" and lambda_b > 0
         self.ramp = Ramp(ramp_epochs)
         self.register_buffer("dictionary", random_atoms(atoms, dim))
+        self.register_buffer("mean", torch.zeros(dim))
         self.register_buffer("prior", torch.full((atoms,), 1 / atoms))
         self.register_buffer("idle", torch.zeros(atoms, dtype=torch.int64))
         self.register_buffer("collected", torch.zeros(SEED_ROWS * atoms, dim))
         self.register_buffer("filled", torch.zeros(3, dtype=torch.int64))  # rows, batches, whether seeded
         if self.active:
             self.needs = Needs(
-                stages=() if gate_stage is None else (gate_stage,),
-                proxies=extract_gate == "profile" or (orth_proxies and lambda_o > 0),
+                stages=(exchange_stage,) * self.exchanges + (() if gate_stage is None else (gate_stage,)),
+                gradients=self.exchanges,
+                proxies=self.exchanges or extract_gate == "profile" or (orth_proxies and lambda_o > 0),
             )
             if estimator == "nwgm" and lambda_b > 0:
                 self._make_attention(heads_dim)
@@ -184,6 +200,29 @@ class ODBA(Method):
         given = getattr(loss, "dim", self.dim)
         if given != self.dim:
             raise LossError(f"ODBA was built for dimension {self.dim}, and the loss for {given}; give both the same.")
+        if self.exchanges and not isinstance(loss, ProxyLoss):
+            raise LossError(
+                f"estimator='exchange' needs class similarities and {type(loss).__name__} has none; choose a proxy "
+                "loss such as proxy_anchor, or estimator='mc'."
+            )
+
+    def views(self, step: Step) -> Sequence[View]:
+        """Return the batch with exchanged backgrounds, for ``estimator="exchange"`` once the epoch has come."""
+        if not self.exchanges or step.epoch < self.start_epoch:
+            return ()
+        assert isinstance(step.loss, ProxyLoss)
+        features = step.features[self.exchange_stage]
+        with torch.autocast(step.z.device.type, enabled=False):
+            similarities = step.loss.similarities(step.raw)
+            own = similarities.gather(1, step.labels[:, None]).sum() - similarities.mean(1).sum()
+        (slope,) = torch.autograd.grad(own, features.value, retain_graph=True)
+        maps = features.as_map()
+        gate = relevance_gate(maps.detach(), features.like(slope).as_map(), self.exchange_temp)
+        content = gather_rows(background_content(maps.detach(), gate))
+        partners = torch.randperm(len(step.labels), generator=step.generator, device=step.generator.device)
+        changed = exchange_background(maps, gate, content[share_of(partners)])
+        self._gate = gate.detach()
+        return (View(features.with_map(changed)),)
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         """Move the dictionary, then return ``odba_backdoor`` and ``odba_orth``, weighted."""
@@ -200,12 +239,14 @@ class ODBA(Method):
             self._seen = {"gate": gate.detach(), "z": step.z.detach(), "orth": soft_orthogonality(step.z, atoms)}
         waiting = step.epoch < self.start_epoch or not self.seeded
         terms: dict[str, Tensor] = {}
+        for seen in step.seen:
+            terms["odba_backdoor"] = ramp * self.lambda_b * step.loss(seen.raw, seen.labels)
         if self.base_weight == 0:
             raw = step.raw if waiting else span_split(step.z, atoms)[1]
             terms["base"] = step.loss(raw, step.labels)
         if waiting:
             return terms
-        if self.lambda_b > 0:
+        if self.lambda_b > 0 and not self.exchanges:
             terms["odba_backdoor"] = ramp * self.lambda_b * self.backdoor(step, atoms, prior)
         if self.lambda_o > 0 and self.orth != "project":
             terms["odba_orth"] = ramp * self.lambda_o * self.orthogonality(step, atoms)
@@ -242,6 +283,8 @@ class ODBA(Method):
             step: for labels, epoch and random numbers.
             descriptors: (B, M) unit, of the joined batch.
         """
+        if self.centre:
+            descriptors = self._centred(descriptors)
         if not self.seeded and not self._collect(descriptors, step.generator):
             return
         first = step.epoch < 1
@@ -262,6 +305,12 @@ class ODBA(Method):
         if bool(stale.any()):
             self.dictionary.copy_(revive_atoms(self.dictionary, descriptors, stale))
             self.idle.masked_fill_(stale, 0)
+
+    def _centred(self, descriptors: Tensor) -> Tensor:
+        """Move the running mean and take it off."""
+        share = 1.0 if not bool(self.mean.any()) else 1 - self.first_momentum
+        self.mean.lerp_(descriptors.mean(0), share)
+        return normalize(descriptors - self.mean)
 
     def _collect(self, descriptors: Tensor, generator: torch.Generator) -> bool:
         """Keep a tenth of the room for each of ten batches; later ones only fill what is missing to one row an atom."""

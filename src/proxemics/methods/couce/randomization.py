@@ -145,6 +145,10 @@ class _Randomize(torch.autograd.Function):
         ctx: Any, maps: Tensor, strengths: Tensor, index: Tensor, partners: Tensor | None, others: Tensor | None
     ) -> Tensor:
         saving, mixing = ctx.needs_input_grad[0], partners is not None or others is not None
+        if partners is not None and not saving and maps.device.type == "cpu" and maps[0].numel() > CPU_CELLS // 4:
+            cycles = _cycles(partners.tolist())
+            if cycles is not None:
+                return _mix_along_cycles(maps, strengths, index, cycles)
         spectrum = power = None
         if mixing and (saving or partners is not None):
             size = (*maps.shape[:-1], maps.shape[-1] // 2 + 1)
@@ -189,6 +193,43 @@ class _Randomize(torch.autograd.Function):
         return result, None, None, None, None
 
 
+def _cycles(partners: list[int]) -> list[list[int]] | None:
+    """Return the cycles of a permutation, each row followed by its partner; None when it is no permutation.
+
+    Example:
+        >>> _cycles([1, 0, 2]), _cycles([0, 0])
+        ([[0, 1], [2]], None)
+    """
+    if len(set(partners)) < len(partners):
+        return None
+    left, cycles = set(range(len(partners))), []
+    while left:
+        row = min(left)
+        cycle = []
+        while row in left:
+            left.remove(row)
+            cycle.append(row)
+            row = partners[row]
+        cycles.append(cycle)
+    return cycles
+
+
+def _mix_along_cycles(maps: Tensor, strengths: Tensor, index: Tensor, cycles: list[list[int]]) -> Tensor:
+    """Walk from each picture to its partner, so that each spectrum is computed once and two are kept at a time."""
+    changed = torch.empty(maps.shape, dtype=maps.dtype, device=maps.device)
+    for cycle in cycles:
+        first = own = _rfft2(maps[cycle[0]][None])
+        first_power = own_power = _power(own)
+        for row, partner in zip(cycle, [*cycle[1:], None], strict=True):
+            other = first if partner is None else _rfft2(maps[partner][None])
+            other_power = first_power if partner is None else _power(other)
+            gain, extra = _gain(own_power, other_power, _share(strengths[row][None], index))
+            mixed = own * gain if own is first else own.mul_(gain)
+            changed[row] = _irfft2(mixed if extra is None else mixed.add_(extra), maps.shape)[0]
+            own, own_power = other, other_power
+    return changed
+
+
 def _share(strengths: Tensor, index: Tensor) -> Tensor:
     """(n, 1, H, W//2+1): all bands folded into one mask."""
     return strengths.index_select(1, index.flatten()).view(-1, 1, *index.shape)
@@ -199,7 +240,7 @@ def _gain(own: Tensor, other: Tensor, share: Tensor) -> tuple[Tensor, Tensor | N
 
     Args:
         own: A².
-        other: A'²; overwritten.
+        other: A'².
         share: λ.
     """
     floor, extra = noise_floor(own), None
@@ -207,7 +248,7 @@ def _gain(own: Tensor, other: Tensor, share: Tensor) -> tuple[Tensor, Tensor | N
         noise = own <= floor
         extra = other.sqrt() * share * noise
         own = own.masked_fill(noise, torch.inf)
-    return other.div_(own).sqrt_().sub_(1).mul_(share).add_(1), extra
+    return other.div(own).sqrt_().sub_(1).mul_(share).add_(1), extra
 
 
 def _mixed_backward(slope: Tensor, own: Tensor, power: Tensor, other: Tensor, share: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import typer
 
 from proxemics.__about__ import __version__
 from proxemics.cli import config as config_verbs
+from proxemics.cli import inspect as inspect_verbs
 from proxemics.cli.compare import compare
 from proxemics.cli.demo import demo
 from proxemics.cli.doctor import doctor
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 for verb in (doctor, split, train, evaluate, report, sweep, compare, embed, demo):
     app.command()(verb)
+app.add_typer(inspect_verbs.app, name="inspect")
 app.add_typer(config_verbs.app, name="config")
 
 

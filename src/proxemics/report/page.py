@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from proxemics.report.certainty import CertaintyPart, certainty_part
 from proxemics.report.charts import line_chart
 from proxemics.report.curves import Series, chosen_epoch, loss_series, validation_series
+from proxemics.report.expansion import expansion_part
 from proxemics.report.explain import explain
 from proxemics.report.groups import Group, group_queries
 from proxemics.report.numbers import Number, collect_numbers, pick_rows, verdict
@@ -63,6 +64,7 @@ def build_page(run: RunFiles, thumbnails: Thumbnails) -> dict[str, Any]:
         "selection": selection_sentence(result),
         "charts": _charts(run),
         "certainty": certainty_part(run.queries, result),
+        "expansion": expansion_part(run.folder, (result.get("config") or {}).get("methods")),
         "facts": run_facts(run),
         "versions": sorted((str(k), str(v)) for k, v in (result.get("versions") or {}).items()),
         "config": run.config,

@@ -64,7 +64,7 @@ class Thumbnails:
             self.left_out += 1
         else:
             self._bytes += len(data)
-            self._uris[key] = "data:image/jpeg;base64," + base64.b64encode(data).decode("ascii")
+            self._uris[key] = _uri("jpeg", data)
 
     def get(self, path: str, side: int) -> str | None:
         """Return the data URI of a prepared thumbnail, or None."""
@@ -80,10 +80,40 @@ def _encode(path: str, sides: Sequence[int]) -> dict[int, bytes]:
         return {}
 
 
-def _jpeg(image: Image.Image) -> bytes:
+def _jpeg(image: Image.Image, quality: int = 80) -> bytes:
     buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=80)
+    image.save(buffer, "JPEG", quality=quality)
     return buffer.getvalue()
+
+
+def _uri(kind: str, data: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
+
+
+def jpeg_uri(image: Image.Image, *, quality: int = 80) -> str:
+    """Return a picture as a data URI.
+
+    Args:
+        image: RGB.
+        quality: of JPEG.
+
+    Example:
+        >>> jpeg_uri(Image.new("RGB", (8, 8)))[:23]
+        'data:image/jpeg;base64,'
+    """
+    return _uri("jpeg", _jpeg(image, quality))
+
+
+def png_uri(image: Image.Image) -> str:
+    """Return a picture, which may have an alpha channel, as a data URI.
+
+    Example:
+        >>> png_uri(Image.new("RGBA", (8, 8)))[:22]
+        'data:image/png;base64,'
+    """
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return _uri("png", buffer.getvalue())
 
 
 def square(image: Image.Image, side: int) -> Image.Image:

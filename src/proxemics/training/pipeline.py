@@ -36,6 +36,7 @@ from proxemics.training.build import (
     settle_batch_size,
 )
 from proxemics.training.checkpoint import POINTER
+from proxemics.training.expansion import save_expansion
 from proxemics.training.inputs import Inputs
 from proxemics.training.log import Reporter, Silent
 from proxemics.training.loop import Progress, Trainer
@@ -186,7 +187,11 @@ def train(
         survey=survey,
         reporter=reporter,
     )
-    return trainer.run(), labels, inputs
+    progress = trainer.run()
+    if fabric.is_global_zero:
+        named = dict(zip(config.methods, methods, strict=True))
+        save_expansion(config, named, embedder.preprocess, train_rows, folder)
+    return progress, labels, inputs
 
 
 def validator(

@@ -57,6 +57,16 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def expansion(self) -> Path:
+        """Training pictures beside what the generator of a method makes of them; a JSON file beside it names them."""
+        return self.path / "expansion.jpg"
+
+    @property
+    def dictionary(self) -> Path:
+        """What the background dictionary has learnt, by ``proxemics inspect dictionary``."""
+        return self.path / "dictionary.html"
+
+    @property
     def checkpoint(self) -> Path:
         """The latest checkpoint and the best weights."""
         return self.path / "checkpoint"
@@ -117,6 +127,7 @@ class RunFolder:
 OWN_NAMES = (
     "checkpoint", "cache", "bundle", "tensorboard", "config.yaml", "split.parquet", "metrics.jsonl", "result.json",
     "evaluation.json", "per_query.parquet", "embeddings.npy", "embeddings_untrained.npy", "report.html",
+    "expansion.jpg", "expansion.json", "dictionary.html",
 )  # fmt: skip
 """Everything that a run writes into its folder."""
 _FREE = frozenset(

@@ -47,7 +47,9 @@ class RunState:
     def bundle_sentence(self) -> str:
         """How the checkpoint relates to the model that the run hands over."""
         done = self.progress.get("epoch", 0)
-        parts = [f"Model and methods are those of the last checkpoint, after epoch {done} of {self.config.train.epochs}"]
+        parts = [
+            f"Model and methods are those of the last checkpoint, after epoch {done} of {self.config.train.epochs}"
+        ]
         best = self.progress.get("best_epoch")
         if self.config.train.ema:
             parts.append("the bundle holds running averages of the weights, so its embeddings differ somewhat")

@@ -1,0 +1,102 @@
+"""The statistics and the table of the controlled study, from its rows and the per-query files of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from proxemics.evaluation.paired import class_sums, match_queries, paired_bootstrap
+
+METRICS = ("recall_at_1", "map_at_r")
+Row = dict[str, Any]
+
+
+def differences(rows: Sequence[Row], per_query: Callable[[Row], Path]) -> list[Row]:
+    """Paired differences of every variant to its base at the same rho, over the seeds that both have.
+
+    Args:
+        rows: with ``rho``, ``method``, ``against`` (the base it is compared with) and ``seed``.
+        per_query: finds the per-query file of a row.
+    """
+    by = {(row["rho"], row["method"], row["seed"]): row for row in rows}
+    found = []
+    for rho, method in sorted({key[:2] for key in by}):
+        ours = {seed: row for (r, m, seed), row in by.items() if (r, m) == (rho, method)}
+        against = next(iter(ours.values()))["against"]
+        seeds = sorted(seed for seed in ours if (rho, against, seed) in by)
+        if method == against or not seeds:
+            continue
+        for metric in METRICS:
+            pairs = []
+            for seed in seeds:
+                first, second = (pd.read_parquet(per_query(by[rho, one, seed])) for one in (method, against))
+                order = match_queries(first["path"].to_numpy(), second["path"].to_numpy())
+                other = second[metric].to_numpy(float)[order]
+                pairs.append(class_sums(first[metric].to_numpy(float), other, first["label"].to_numpy()))
+            one = paired_bootstrap(pairs)
+            found.append(
+                {
+                    "rho": rho, "method": method, "against": against, "metric": metric, "seeds": seeds,
+                    "difference": one.difference, "interval": [one.low, one.high], "p": one.p,
+                }
+            )  # fmt: skip
+    return found
+
+
+def gaps(rows: Sequence[Row]) -> list[Row]:
+    """How much of the R@1 that confounding costs the base each variant brings back: 0 none, 1 all of it."""
+    by = {(row["rho"], row["method"], row["seed"]): row["metrics"]["recall_at_1"] for row in rows}
+    found = []
+    for rho, method in sorted({key[:2] for key in by if key[0] > 0 and key[1] != "none"}):
+        seeds = sorted(
+            s for r, m, s in by if (r, m) == (rho, method) and (0.0, "none", s) in by and (rho, "none", s) in by
+        )
+        if not seeds:
+            continue
+        keys = ((0.0, "none"), (rho, "none"), (rho, method))
+        ceiling, floor, value = (float(np.mean([by[r, m, s] for s in seeds])) for r, m in keys)
+        share = (value - floor) / (ceiling - floor) if ceiling > floor else float("nan")
+        found.append({"rho": rho, "method": method, "seeds": seeds, "share_of_gap": round(share, 4)})
+    return found
+
+
+def table(whole: Row, order: Sequence[str]) -> str:
+    """Format the study as Markdown.
+
+    Args:
+        whole: the result file.
+        order: of the variants.
+    """
+    lines = [
+        "| rho | method | seeds | R@1 | MAP@R | R@1 shifted | scene read off | R@1 - base [95 %] | of the gap |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[float, str], list[Row]] = {}
+    for row in whole["rows"]:
+        groups.setdefault((row["rho"], row["method"]), []).append(row)
+    place = {name: number for number, name in enumerate(order)}
+    for (rho, method), rows in sorted(groups.items(), key=lambda item: (item[0][0], place.get(item[0][1], 99))):
+        columns = [
+            [row["metrics"]["recall_at_1"] for row in rows],
+            [row["metrics"]["map_at_r"] for row in rows],
+            [row["shifted"]["recall_at_1"] for row in rows],
+            [row["scene_probe"]["trained"]["accuracy"] for row in rows],
+        ]
+        means = " | ".join(f"{100 * float(np.mean(column)):.1f}" for column in columns)
+        compared = [
+            d for d in whole["differences"] if (d["rho"], d["method"], d["metric"]) == (rho, method, "recall_at_1")
+        ]
+        shown = [f"{100 * d['difference']:+.1f} [{_ends(d['interval'])}]" for d in compared]
+        closed = [
+            f"{100 * g['share_of_gap']:+.0f} %" for g in whole["gaps"] if (g["rho"], g["method"]) == (rho, method)
+        ]
+        lines.append(f"| {rho:g} | {method} | {len(rows)} | {means} | {''.join(shown)} | {''.join(closed)} |")
+    return "\n".join(lines)
+
+
+def _ends(interval: Sequence[float]) -> str:
+    return ", ".join(f"{100 * end:+.1f}" for end in interval)

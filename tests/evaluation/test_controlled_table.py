@@ -1,0 +1,54 @@
+"""The statistics of the controlled study on made-up rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from _controlled_table import differences, gaps, table
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> list[dict[str, Any]]:
+    made = []
+    generator = np.random.default_rng(0)
+    for seed in range(3):
+        for rho, method, rate in ((0.0, "none", 0.9), (0.95, "none", 0.5), (0.95, "couce", 0.7)):
+            hits = (np.arange(100) < 100 * rate).astype(float)
+            frame = pd.DataFrame(
+                {"path": [f"{i}.png" for i in range(100)], "label": [f"c{i % 10}" for i in range(100)]}
+            )
+            frame["recall_at_1"] = frame["map_at_r"] = hits
+            frame.sample(frac=1, random_state=int(generator.integers(99))).to_parquet(
+                tmp_path / f"{seed}-{rho}-{method}.parquet"
+            )
+            made.append(
+                {
+                    "rho": rho, "method": method, "against": "none", "seed": seed,
+                    "metrics": {"recall_at_1": rate, "map_at_r": rate / 2}, "shifted": {"recall_at_1": rate - 0.1},
+                    "scene_probe": {"trained": {"accuracy": 0.25}},
+                }
+            )  # fmt: skip
+    return made
+
+
+def test_differences_gaps_and_table(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    found = differences(rows, lambda row: tmp_path / f"{row['seed']}-{row['rho']}-{row['method']}.parquet")
+    assert [(d["rho"], d["method"], d["metric"]) for d in found] == [
+        (0.95, "couce", "recall_at_1"),
+        (0.95, "couce", "map_at_r"),
+    ]
+    assert found[0]["seeds"] == [0, 1, 2]
+    assert found[0]["difference"] == pytest.approx(0.2)
+    assert found[0]["interval"][0] <= 0.2 <= found[0]["interval"][1]
+    (gap,) = gaps(rows)
+    assert gap["share_of_gap"] == pytest.approx(0.5)
+    shown = table({"rows": rows, "differences": found, "gaps": [gap]}, ["none", "couce"])
+    assert shown.splitlines()[-1].startswith("| 0.95 | couce | 3 | 70.0 | 35.0 | 60.0 | 25.0 | +20.0 [")
+    assert shown.endswith("| +50 % |")

@@ -32,6 +32,10 @@ from proxemics.models.trunks import TrunkInfo, resolve_trunk
 from proxemics.models.weights import create_with_weights, resolve_preprocess
 
 
+BLANK_SIDE = 32
+"""Side of the picture that stands in below a stage whose features are given."""
+
+
 class Encoded(NamedTuple):
     """What one pass gives.
 
@@ -241,7 +245,10 @@ class Embedder(nn.Module):
         if features.stage.name == PIXEL:
             encoded = self.encode(features.value, hook=[*hooks, *keep])
         else:
-            blank = features.value.new_zeros(1, 3, *features.size, dtype=torch.float32)
+            # Where nothing depends on the size of the picture a small one will do.
+            small = features.value.ndim == 4 and not self._info.fixed_size
+            size = (BLANK_SIDE, BLANK_SIDE) if small else features.size
+            blank = features.value.new_zeros(1, 3, *size, dtype=torch.float32)
             replace = replacing(features.stage.name, features.value)
             encoded = self.encode(blank, hook=[replace, *hooks, *keep])
         return encoded, {name: self.stage_features(name, value, size=features.size) for name, value in found.items()}

@@ -16,7 +16,7 @@ from proxemics.report.thumbnails import jpeg_uri, png_uri
 from proxemics.training.dictionary_view import AtomPicture, DictionaryView, SplitRecall
 
 SIDE = 128
-VEIL, DARKEST = (14, 16, 28), 225
+VEIL, DARKEST = (14, 16, 28), 200
 _FEW_QUERIES = 300
 _POINT, _QUERIES = 0.01, 3
 """Differences of R@1 below a point, or of fewer than three queries, are not read."""

@@ -31,7 +31,6 @@ from proxemics.models.stages import PIXEL, find_stage
 from proxemics.models.trunks import TrunkInfo, resolve_trunk
 from proxemics.models.weights import create_with_weights, resolve_preprocess
 
-
 BLANK_SIDE = 32
 """Side of the picture that stands in below a stage whose features are given."""
 

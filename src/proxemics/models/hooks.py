@@ -32,7 +32,7 @@ class StageHook:
             class and register tokens first. F' has the same shape except for the number of rows.
         as_map: hand tokens over as a map (B, C, H, W) as well. Class and register tokens are left out and go on
             unchanged, repeated in order when ``fn`` returns a multiple of B rows.
-        raw: hand the features over exactly as the trunk has them, (B, H, W, C) included.
+        raw: hand the features over exactly as the trunk has them, (B, H, W, C) included, and take any shape back.
 
     Example:
         >>> hook = StageHook("stage2", lambda features: torch.cat([features, features.flip(0)]))
@@ -133,7 +133,7 @@ def _call_on_map(hook: StageHook, tokens: Tensor, info: TrunkInfo, size: tuple[i
 
 def _call(hook: StageHook, features: Tensor) -> Tensor:
     changed = hook.fn(features)
-    if not isinstance(changed, Tensor) or changed.shape[1:] != features.shape[1:]:
+    if not isinstance(changed, Tensor) or (changed.shape[1:] != features.shape[1:] and not hook.raw):
         got = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
         wanted = ", ".join(["any number of rows", *map(str, features.shape[1:])])
         raise ModelError(f"The function at stage {hook.stage!r} returned {got}; allowed is a tensor ({wanted}).")

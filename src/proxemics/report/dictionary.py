@@ -122,7 +122,11 @@ def recall_rows(recall: SplitRecall | None) -> list[tuple[str, float | None, str
             recall.random_inside,
             "What as many directions find by themselves. The part in span(D) should find no more.",
         ),
-        ("Complement of span(D)", recall.outside, "Worse than the whole: the dictionary holds class information."),
+        (
+            "Complement of span(D)",
+            recall.outside,
+            "If it is worse than the whole by more than random directions cost, the atoms hold class information.",
+        ),
         (
             "Complement of random directions",
             recall.random_outside,

@@ -332,8 +332,9 @@ def test_accumulated_parts_keep_their_graphs(make_step) -> None:
 
 
 OPTIONS: list[dict[str, object]] = [
-    *({"extract_gate": name} for name in ("spatial", "channel", "profile", "none")),
+    *({"extract_gate": name} for name in ("spatial", "border", "channel", "profile", "none")),
     {"gate_stage": "layer2"},
+    {"gate_stage": "layer2", "extract_gate": "border"},
     {"update_gate": "class"},
     {"update_gate": "none"},
     {"estimator": "enum"},

@@ -9,7 +9,7 @@ from torch import Tensor
 from proxemics.core.errors import LossError
 from proxemics.losses.build import build_loss
 from proxemics.methods.base import Batch
-from proxemics.methods.couce import ODBA, CouCE
+from proxemics.methods.couce import ODBA
 from proxemics.methods.couce.dictionary import soft_orthogonal_step
 from proxemics.methods.couce.exchange import background_content, exchange_background, relevance_gate
 from proxemics.models.embedder import Embedder
@@ -55,12 +55,15 @@ def test_exchange_is_differentiable_in_the_own_map() -> None:
 
 @pytest.mark.parametrize("trunk", ["test_resnet", "test_vit"])
 @pytest.mark.parametrize("freeze", [0, 4])
-def test_exchange_in_training_also_where_the_stage_is_frozen(trunk: str, freeze: int) -> None:
+@pytest.mark.parametrize("gate", ["border", "relevance"])
+def test_exchange_in_training_also_where_the_stage_is_frozen(trunk: str, freeze: int, gate: str) -> None:
     embedder = Embedder(trunk, dim=16, weights="none", size=32, freeze_stages=freeze)
     stage = embedder.stages[3]
-    method = CouCE(16, odba=ODBA(16, atoms=8, estimator="exchange", exchange_stage=stage, start_epoch=0))
-    method.msrci.lambda_v = 0.0
-    step = TrainingStep(embedder, build_loss("proxy_anchor", 5, 16, {}), [method.odba]).train()
+    method = ODBA(
+        16, atoms=8, estimator="exchange", exchange_stage=stage, exchange_gate=gate, start_epoch=0,
+        exchange_gate_stage=embedder.stages[2],
+    )  # type: ignore[arg-type]  # fmt: skip
+    step = TrainingStep(embedder, build_loss("proxy_anchor", 5, 16, {}), [method]).train()
     labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
     images = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     batch = Batch(embedder.stage_features("pixel", images), labels, labels, labels)
@@ -77,7 +80,9 @@ def test_exchange_in_training_also_where_the_stage_is_frozen(trunk: str, freeze:
 
 def test_exchange_asks_for_similarities() -> None:
     with pytest.raises(LossError, match="needs class similarities and MultiSimilarity has none"):
-        ODBA(16, atoms=8, estimator="exchange").check(build_loss("multi_similarity", 5, 16, {}))
+        ODBA(16, atoms=8, estimator="exchange", exchange_gate="relevance").check(
+            build_loss("multi_similarity", 5, 16, {})
+        )
 
 
 @pytest.mark.parametrize("alike", [0.3, 0.5, 0.9, 0.99])

@@ -4,6 +4,8 @@
 
 * spatial: v_p = variance over channels at a place. A strong, selective response is an object, a flat one scene.
 * profile: v_p = variance over classes of ⟨head(U_p), w_c⟩: a place that speaks for some classes and against others.
+* border: v_p = 1 - cos(U_p - Ū, B̄ - Ū), with Ū the mean of the map and B̄ that of its outermost places: what is unlike
+  the border is an object. That background touches the border of a picture is the prior of Wei et al. (ECCV 2012).
 * channel: the same over channels instead of places, with v_c = variance of a channel over places: a channel that
   responds everywhere alike is context.
 
@@ -81,6 +83,45 @@ def channel_gate(tokens: Tensor, temperature: float = 0.5) -> Tensor:
         tensor([[0.8808, 0.1192]])
     """
     return soft_gate(upcast(tokens).var(1, correction=0), temperature)
+
+
+def border_gate(tokens: Tensor, grid: tuple[int, int], temperature: float = 0.5, *, smooth: int = 3) -> Tensor:
+    """Gate places by how unlike the border of the map they are.
+
+    Args:
+        tokens: (B, P, C) floating, in raster order.
+        grid: (h, w), h * w = P.
+        temperature: T > 0.
+        smooth: side of the averaging window over the scores, odd; 1 leaves them as they are.
+
+    Returns:
+        (B, P) in (0, 1); 0.5 throughout where the map has no inside or nothing stands out.
+
+    Raises:
+        LossError: the tokens form no map.
+
+    Example:
+        >>> tokens = torch.tensor([1.0, 0.0]).repeat(1, 25, 1)
+        >>> tokens[0, 12] = torch.tensor([0.0, 1.0])
+        >>> gate = border_gate(tokens, (5, 5), smooth=1)
+        >>> bool(gate[0, 12] < 0.01), bool(gate[0, 0] > 0.5)
+        (True, True)
+    """
+    if grid[0] * grid[1] != tokens.shape[1] or (grid[1] == 1 and grid[0] > 2):
+        raise LossError(
+            f"A border needs a map, and the {tokens.shape[1]} tokens of this trunk form none; "
+            "use extract_gate='spatial'."
+        )
+    places = upcast(tokens)
+    places = places - places.mean(1, keepdim=True)
+    edge = torch.ones(grid, dtype=torch.bool, device=tokens.device)
+    edge[1:-1, 1:-1] = False
+    border = normalize(places[:, edge.flatten()].mean(1, keepdim=True))
+    scores = 1 - (normalize(places) * border).sum(-1)
+    if smooth > 1:
+        maps = scores.view(len(scores), 1, *grid)
+        scores = functional.avg_pool2d(maps, smooth, 1, smooth // 2, count_include_pad=False).flatten(1)
+    return soft_gate(scores, temperature)
 
 
 def profile_gate(projected: Tensor, proxies: Tensor, temperature: float = 0.5) -> Tensor:

@@ -10,7 +10,7 @@ A reading of the abstract of CouCE (arXiv 2606.30365): no equation of the paper 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -35,12 +35,14 @@ from proxemics.methods.couce.dictionary import (
     update_dictionary,
 )
 from proxemics.methods.couce.exchange import background_content, exchange_background, relevance_gate
-from proxemics.methods.couce.gates import channel_gate, profile_gate, resize_gate, spatial_gate
+from proxemics.methods.couce.gates import border_gate, channel_gate, profile_gate, resize_gate, spatial_gate
 from proxemics.methods.couce.orthogonality import Orth, soft_orthogonality, spectral_orthogonality
 from proxemics.methods.couce.ramp import Ramp
 from proxemics.methods.options import check_choice
+from proxemics.models.partial import StageFeatures
 
-ExtractGate = Literal["spatial", "channel", "profile", "none"]
+ExtractGate = Literal["spatial", "border", "channel", "profile", "none"]
+ExchangeGate = Literal["border", "relevance"]
 
 SEED_BATCHES, SEED_ROWS = 10, 16
 """The dictionary starts from the descriptors of so many batches; room is kept for so many rows an atom."""
@@ -54,7 +56,7 @@ class ODBA(Method):
         atoms: K <= M.
         extract_gate: what of a map is background; see :mod:`proxemics.methods.couce.gates`.
         gate_temp: temperature of that gate.
-        gate_stage: compute the spatial gate on the finer map of this earlier stage; None: on the last map.
+        gate_stage: compute the spatial or border gate on the finer map of this earlier stage; None: on the last map.
         update_gate: what may move an atom; see :mod:`proxemics.methods.couce.dictionary`.
         sigma_v2: σ_v² of ``update_gate="atom"``.
         momentum: m of the moving averages.
@@ -66,7 +68,10 @@ class ODBA(Method):
         estimator: of the backdoor term; see :mod:`proxemics.methods.couce.adjustment`, and for ``"exchange"``
             :mod:`proxemics.methods.couce.exchange`.
         exchange_stage: where backgrounds are exchanged.
-        exchange_temp: temperature of the gate that tells them from objects.
+        exchange_gate: how they are told from objects: by unlikeness to the border of the map, or by relevance to the
+            own class.
+        exchange_gate_stage: compute the border gate on the map of this stage; None: on that of ``exchange_stage``.
+        exchange_temp: temperature of that gate.
         heads_dim: h of the attention of ``estimator="nwgm"``.
         lambda_b: weight of the backdoor term.
         lambda_o: weight of the orthogonality term.
@@ -113,7 +118,9 @@ class ODBA(Method):
         estimator: Estimator = "mc",
         heads_dim: int = 64,
         exchange_stage: str = "layer2",
-        exchange_temp: float = 0.5,
+        exchange_gate: ExchangeGate = "border",
+        exchange_gate_stage: str | None = None,
+        exchange_temp: float = 0.25,
         lambda_b: float = 0.5,
         lambda_o: float = 0.1,
         orth: Orth = "soft",
@@ -137,6 +144,7 @@ class ODBA(Method):
         for name, value in {"rho_max": rho_max, "lambda_b": lambda_b, "lambda_o": lambda_o}.items():
             check_number(name, value, low=0)
         check_choice("extract_gate", extract_gate, get_args(ExtractGate))
+        check_choice("exchange_gate", exchange_gate, get_args(ExchangeGate))
         check_choice("update_gate", update_gate, get_args(UpdateGate))
         check_choice("estimator", estimator, get_args(Estimator))
         check_choice("orth", orth, get_args(Orth))
@@ -149,6 +157,7 @@ class ODBA(Method):
         self.lambda_b, self.lambda_o, self.orth, self.orth_proxies = lambda_b, lambda_o, orth, orth_proxies
         self.start_epoch, self.patience, self.centre = start_epoch, patience, centre
         self.exchange_stage, self.exchange_temp = exchange_stage, exchange_temp
+        self.exchange_gate, self.exchange_gate_stage = exchange_gate, exchange_gate_stage or exchange_stage
         self.exchanges = estimator == "exchange" and lambda_b > 0
         self.ramp = Ramp(ramp_epochs)
         self.register_buffer("dictionary", random_atoms(atoms, dim))
@@ -159,15 +168,22 @@ class ODBA(Method):
         self.register_buffer("filled", torch.zeros(3, dtype=torch.int64))  # rows, batches, whether seeded
         if self.active:
             self.needs = Needs(
-                stages=(exchange_stage,) * self.exchanges + (() if gate_stage is None else (gate_stage,)),
-                gradients=self.exchanges,
-                proxies=self.exchanges or extract_gate == "profile" or (orth_proxies and lambda_o > 0),
+                stages=tuple(dict.fromkeys(self._stages())),
+                gradients=self.exchanges and exchange_gate == "relevance",
+                proxies=extract_gate == "profile" or (orth_proxies and lambda_o > 0),
             )
             if estimator == "nwgm" and lambda_b > 0:
                 self._make_attention(heads_dim)
         else:
             self.needs = Needs(proxies=False)
         self._seen: dict[str, Tensor] = {}
+
+    def _stages(self) -> Iterator[str]:
+        if self.exchanges:
+            yield self.exchange_stage
+            yield self.exchange_gate_stage
+        if self.gate_stage is not None:
+            yield self.gate_stage
 
     def _make_attention(self, width: int) -> None:
         """Own draws: the global generator belongs to the base run."""
@@ -200,29 +216,45 @@ class ODBA(Method):
         given = getattr(loss, "dim", self.dim)
         if given != self.dim:
             raise LossError(f"ODBA was built for dimension {self.dim}, and the loss for {given}; give both the same.")
-        if self.exchanges and not isinstance(loss, ProxyLoss):
+        if self.exchanges and self.exchange_gate == "relevance" and not isinstance(loss, ProxyLoss):
             raise LossError(
-                f"estimator='exchange' needs class similarities and {type(loss).__name__} has none; choose a proxy "
-                "loss such as proxy_anchor, or estimator='mc'."
+                f"exchange_gate='relevance' needs class similarities and {type(loss).__name__} has none; choose a "
+                "proxy loss such as proxy_anchor, or exchange_gate='border'."
             )
 
     def views(self, step: Step) -> Sequence[View]:
         """Return the batch with exchanged backgrounds, for ``estimator="exchange"`` once the epoch has come."""
         if not self.exchanges or step.epoch < self.start_epoch:
             return ()
-        assert isinstance(step.loss, ProxyLoss)
         features = step.features[self.exchange_stage]
-        with torch.autocast(step.z.device.type, enabled=False):
-            similarities = step.loss.similarities(step.raw)
-            own = similarities.gather(1, step.labels[:, None]).sum() - similarities.mean(1).sum()
-        (slope,) = torch.autograd.grad(own, features.value, retain_graph=True)
         maps = features.as_map()
-        gate = relevance_gate(maps.detach(), features.like(slope).as_map(), self.exchange_temp)
+        gate = self._exchange_gate(step)
         content = gather_rows(background_content(maps.detach(), gate))
         partners = torch.randperm(len(step.labels), generator=step.generator, device=step.generator.device)
         changed = exchange_background(maps, gate, content[share_of(partners)])
-        self._gate = gate.detach()
         return (View(features.with_map(changed)),)
+
+    def _exchange_gate(self, step: Step) -> Tensor:
+        """Return where backgrounds are, (b, 1, H, W) on the maps that are exchanged."""
+        features = step.features[self.exchange_stage]
+        maps = features.as_map().detach()
+        if self.exchange_gate == "border":
+            with torch.no_grad():
+                gate = self._border_gate(step.features[self.exchange_gate_stage], self.exchange_temp, maps)
+            return gate.view(len(maps), 1, *maps.shape[2:])
+        assert isinstance(step.loss, ProxyLoss)
+        with torch.autocast(step.z.device.type, enabled=False):
+            similarities = step.loss.similarities(step.raw)
+            lead = similarities.gather(1, step.labels[:, None]).sum() - similarities.mean(1).sum()
+        (slope,) = torch.autograd.grad(lead, features.value, retain_graph=True)
+        return relevance_gate(maps, features.like(slope).as_map(), self.exchange_temp)
+
+    @staticmethod
+    def _border_gate(features: StageFeatures, temperature: float, like: Tensor) -> Tensor:
+        """The border gate of one stage, brought to the grid of another's map: (b, H * W)."""
+        maps = features.as_map().detach()
+        grid, target = (int(maps.shape[2]), int(maps.shape[3])), (int(like.shape[2]), int(like.shape[3]))
+        return resize_gate(border_gate(maps.flatten(2).transpose(1, 2), grid, temperature), grid, target)
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         """Move the dictionary, then return ``odba_backdoor`` and ``odba_orth``, weighted."""
@@ -264,10 +296,12 @@ class ODBA(Method):
             return profile_gate(step.embedder.project(tokens), proxies, self.gate_temp)
         if self.extract_gate == "none":
             return torch.ones_like(tokens[..., 0])
+        border = self.extract_gate == "border"
         if self.gate_stage is None:
-            return spatial_gate(tokens, self.gate_temp)
+            return border_gate(tokens, step.grid, self.gate_temp) if border else spatial_gate(tokens, self.gate_temp)
         maps = step.features[self.gate_stage].as_map().detach()
-        fine = spatial_gate(maps.flatten(2).transpose(1, 2), self.gate_temp)
+        places, grid = maps.flatten(2).transpose(1, 2), (int(maps.shape[2]), int(maps.shape[3]))
+        fine = border_gate(places, grid, self.gate_temp) if border else spatial_gate(places, self.gate_temp)
         return resize_gate(fine, (int(maps.shape[2]), int(maps.shape[3])), step.grid)
 
     def descriptors(self, step: Step, gate: Tensor) -> Tensor:
@@ -376,10 +410,10 @@ class ODBA(Method):
 def _check_combinations(
     dim: int, atoms: int, extract_gate: str, gate_stage: str | None, estimator: str, orth: str, orth_proxies: bool
 ) -> None:
-    if gate_stage is not None and extract_gate != "spatial":
+    if gate_stage is not None and extract_gate not in ("spatial", "border"):
         raise LossError(
-            f"gate_stage={gate_stage!r} belongs to extract_gate='spatial', got extract_gate={extract_gate!r}; "
-            "leave one of them out."
+            f"gate_stage={gate_stage!r} belongs to extract_gate='spatial' or 'border', got "
+            f"extract_gate={extract_gate!r}; leave one of them out."
         )
     if estimator == "enum" and atoms > 16:
         raise LossError(f"estimator='enum' runs the loss once an atom and {atoms} are too many; use atoms=16 or fewer.")

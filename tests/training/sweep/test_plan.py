@@ -149,3 +149,12 @@ def test_slots_share_devices_and_cores() -> None:
             make_slots(wrong)
     with pytest.raises(ConfigError, match="--workers 0"):
         make_slots("cpu", workers=0)
+
+
+def test_a_method_with_its_defaults_has_a_hash_of_its_own() -> None:
+    from proxemics.core.config import make_config
+    from proxemics.training.sweep.cells import config_hash
+
+    plain, see, couce = (config_hash(make_config({"methods": one})) for one in ({}, {"see": {}}, {"couce": {}}))
+    assert len({plain, see, couce}) == 3
+    assert plain == config_hash(make_config({}))

@@ -135,7 +135,7 @@ def _pruned(values: dict[str, Any], prefix: str) -> dict[str, Any]:
     kept = {}
     for key, value in values.items():
         inner = _pruned(value, f"{prefix}{key}.") if isinstance(value, dict) else value
-        if f"{prefix}{key}" not in FREE and inner != {}:
+        if f"{prefix}{key}" not in FREE and (inner != {} or prefix == "methods."):  # a method with its defaults counts
             kept[key] = inner
     return kept
 

@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from proxemics.core.config import make_config
 from proxemics.core.errors import ConfigError, DataError
 from proxemics.data.dataset import ImageDataset
 from proxemics.data.transforms import TrainTransform
+from proxemics.models.bundle import load_bundle
 from proxemics.models.embedder import Embedder
 from proxemics.training.pipeline import fit
 from proxemics.training.stored_features import FeatureStore, StoredDataset, embed_stored, store_folder
@@ -131,6 +133,14 @@ def test_runs_share_a_store_and_a_lower_method_moves_the_entry(tiny_settings: li
     assert all(name.startswith("stage1-") for name in added)
     result = fit(make_config({}, [*shared, "methods.msrci={layer: pixel}"]), tmp_path / "pixel")
     assert result["rows"][0]["method"] == "msrci"
+    bundles = [
+        load_file(tmp_path / name / "bundle" / "model.safetensors") for name in ("base", "see", "msrci", "pixel")
+    ]
+    shapes = [{name: (value.shape, value.dtype) for name, value in one.items()} for one in bundles]
+    assert all(one == shapes[0] for one in shapes)  # nothing of a method is left in the model
+    with torch.no_grad():
+        models = [load_bundle(tmp_path / name / "bundle").eval() for name in ("base", "msrci")]
+        assert len({sum(1 for _ in model.modules()) for model in models}) == 1
 
 
 def test_storing_what_is_trained_is_refused() -> None:

@@ -98,5 +98,20 @@ def table(whole: Row, order: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+START, END = "<!-- table of benchmarks/results/controlled.json -->", "<!-- end -->"
+
+
+def put_into(page: Path, shown: str) -> None:
+    """Replace what stands between the marks of a page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(START)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{START}\n\n{shown}\n\n{END}{after}", encoding="utf-8")
+
+
+def on_page(page: Path) -> str:
+    """Return what stands between the marks."""
+    return page.read_text(encoding="utf-8").partition(START)[2].partition(END)[0].strip()
+
+
 def _ends(interval: Sequence[float]) -> str:
     return ", ".join(f"{100 * end:+.1f}" for end in interval)

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from _controlled_table import METRICS, differences, gaps, table
+from _controlled_table import METRICS, differences, gaps, put_into, table
 from controlled_data import build
 
 from proxemics.core.files import write_json
@@ -221,13 +221,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--set", dest="extra", action="append", default=[], help="passed on to every run")
     parser.add_argument("--keep", action="store_true", help="keep pictures and stored features")
     parser.add_argument("--table", action="store_true", help="only read the finished runs")
+    parser.add_argument("--page", type=Path, help="a page of the documentation to put the table into")
     args = parser.parse_args(arguments)
     if not args.table:
         if args.data is None:
             parser.error("name the folder with index.csv: --data DATA, or read finished runs with --table")
         work(args)
     write(args)
-    print(table(json.loads(args.result.read_text()), list(VARIANTS)))
+    shown = table(json.loads(args.result.read_text()), list(VARIANTS))
+    print(shown)
+    if args.page is not None:
+        put_into(args.page, shown)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-from _controlled_table import differences, gaps, table
+from _controlled_table import differences, gaps, on_page, put_into, table
 
 
 @pytest.fixture
@@ -52,3 +53,19 @@ def test_differences_gaps_and_table(rows: list[dict[str, Any]], tmp_path: Path) 
     shown = table({"rows": rows, "differences": found, "gaps": [gap]}, ["none", "couce"])
     assert shown.splitlines()[-1].startswith("| 0.95 | couce | 3 | 70.0 | 35.0 | 60.0 | 25.0 | +20.0 [")
     assert shown.endswith("| +50 % |")
+
+
+def test_the_page_shows_the_result_file(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    whole = json.loads((root / "benchmarks" / "results" / "controlled.json").read_text())
+    assert on_page(root / "docs" / "evidence.md") == table(whole, list(whole["variants"]))
+
+
+def test_a_table_replaces_the_one_before(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- table of benchmarks/results/controlled.json -->\nold\n<!-- end -->\nb\n")
+    for shown in ("| one |", "| two |"):
+        put_into(page, shown)
+        assert on_page(page) == shown
+    assert page.read_text().startswith("a\n")
+    assert page.read_text().endswith("-->\nb\n")

@@ -2,7 +2,7 @@
 
 The names below are loaded when first used, so that ``import proxemics`` and ``proxemics --help`` are quick and ask
 for no more than they need: ``fit`` trains from a configuration, ``evaluate`` measures a model,
-``make_config`` and ``load_config`` build a configuration.
+``probe`` asks what it leans on, ``make_config`` and ``load_config`` build a configuration.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from proxemics.core.errors import ProxemicsError
     from proxemics.training.evaluate_run import evaluate
     from proxemics.training.pipeline import fit
+    from proxemics.training.probe_run import probe
 
-__all__ = ["Config", "ProxemicsError", "__version__", "evaluate", "fit", "load_config", "make_config"]
+__all__ = ["Config", "ProxemicsError", "__version__", "evaluate", "fit", "load_config", "make_config", "probe"]
 
 _HOMES = {
     "Config": "proxemics.core.config",
@@ -27,6 +28,7 @@ _HOMES = {
     "fit": "proxemics.training.pipeline",
     "load_config": "proxemics.core.config",
     "make_config": "proxemics.core.config",
+    "probe": "proxemics.training.probe_run",
 }
 
 

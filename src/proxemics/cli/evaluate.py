@@ -12,7 +12,12 @@ from proxemics.cli.options import DataOption, JsonOption, QuietOption, SetOption
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder or a bundle folder.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="A run or bundle folder; four with --protocol musgrave.")
+    ],
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", help="As evaluation.protocol, e.g. single_domain; default: the run's.")
+    ] = None,
     data: DataOption = None,
     where: WhereOption = None,
     split: Annotated[str, typer.Option(help="Split of the run to measure on: test or val.")] = "test",
@@ -39,12 +44,14 @@ def evaluate(
         raise ConfigError(f"--split {split!r}: use test or val (or train, to see how much was learned by heart).")
     if where and data is None:
         raise ConfigError("--where needs --data: it chooses among the rows of other pictures.")
+    run, *more = runs
     folder = RunFolder(run)
     base = folder.read_config() if folder.config.exists() else Config()
-    config = make_config(base.model_dump(), assignments or [])
+    chosen = [f"evaluation.protocol={protocol}"] if protocol is not None else []
+    config = make_config(base.model_dump(), [*chosen, *(assignments or [])])
     filters = dict(_pair(item) for item in where or [])
     reporter = TerminalReporter(Console(stderr=True), quiet=quiet or as_json)
-    result = measure(run, source=data, where=filters, split=split, config=config, reporter=reporter)
+    result = measure(run, more=more, source=data, where=filters, split=split, config=config, reporter=reporter)
     target = out or run / "evaluation.json"
     write_json(target, result)
     if as_json:

@@ -1,6 +1,7 @@
 """The command `proxemics`: its verbs, its exit codes, and one line for every error.
 
-Exit codes: 0 done; 1 done, but findings are errors (doctor); 2 wrong input; 130 interrupted.
+Exit codes: 0 done; 1 done, but findings are errors (doctor) or numbers differ (reproduce); 2 wrong input; 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from typing import Annotated
 import typer
 
 from proxemics.__about__ import __version__
+from proxemics.cli import bench as bench_verbs
 from proxemics.cli import config as config_verbs
+from proxemics.cli import data as data_verbs
 from proxemics.cli import inspect as inspect_verbs
 from proxemics.cli.compare import compare
 from proxemics.cli.demo import demo
 from proxemics.cli.doctor import doctor
 from proxemics.cli.embed import embed
 from proxemics.cli.evaluate import evaluate
+from proxemics.cli.probe import probe
 from proxemics.cli.report import report
+from proxemics.cli.reproduce import reproduce
 from proxemics.cli.split import split
 from proxemics.cli.sweep import sweep
 from proxemics.cli.train import train
@@ -32,8 +37,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (doctor, split, train, evaluate, report, sweep, compare, embed, demo):
+for verb in (doctor, split, train, evaluate, probe, report, sweep, compare, reproduce, embed, demo):
     app.command()(verb)
+app.add_typer(data_verbs.app, name="data")
+app.add_typer(bench_verbs.app, name="bench")
 app.add_typer(inspect_verbs.app, name="inspect")
 app.add_typer(config_verbs.app, name="config")
 

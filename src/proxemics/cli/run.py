@@ -26,7 +26,9 @@ def run_training(config: Config, out: Path, *, restart: bool, write_report: bool
     counts = count_splits(table)
     reporter.say(
         "Data: "
-        + "; ".join(f"{name} {one['images']} pictures of {one['classes']} classes" for name, one in counts.items())
+        + "; ".join(
+            f"{name or 'unused'} {one['images']} pictures of {one['classes']} classes" for name, one in counts.items()
+        )
     )
     try:
         result = fit(config, out, frame=table, restart=restart, reporter=reporter)
@@ -50,6 +52,10 @@ def show_result(result: dict[str, Any], console: Console) -> None:
     """Print the metrics with their intervals, the trained model beside the untrained trunk."""
     rows = result["rows"]
     names = [name for name in rows[0]["metrics"] if name.startswith("recall_at_")] + ["map_at_r", "r_precision"]
+    if rows[0].get("protocol") == "roth":
+        from proxemics.evaluation.protocols.roth_metrics import METRICS
+
+        names = list(METRICS)
     what = "test classes, never seen in training" if result.get("unseen_classes") else f"split {rows[0]['split']}"
     table = Table(title=f"{rows[0]['dataset']}: {what.partition(';')[0]}", title_justify="left")
     table.add_column("")
@@ -57,6 +63,23 @@ def show_result(result: dict[str, Any], console: Console) -> None:
         table.add_column(row_name(row), justify="right")
     for name in names:
         table.add_row(name, *(_with_interval(row, name) for row in rows))
+    console.print(table)
+    for row in rows:
+        show_tasks(row, console)
+
+
+def show_tasks(row: dict[str, Any], console: Console) -> None:
+    """Print the tasks of a protocol that has several, and what is reported beside their mean."""
+    tasks, beside = row.get("tasks", {}), row.get("beside", {})
+    if not tasks:
+        return
+    table = Table(title=f"{row_name(row)}: {row['protocol']}, mean of {len(tasks)}", title_justify="left")
+    names = [name for name in next(iter(tasks.values()))["metrics"] if name in ("recall_at_1", "map_at_r")]
+    for head in ("", "queries", *names):
+        table.add_column(head, justify="right" if head else "left")
+    for mark, group in (("", tasks), ("beside: ", beside)):
+        for name, one in group.items():
+            table.add_row(f"{mark}{name}", str(one["num_queries"]), *(_with_interval(one, metric) for metric in names))
     console.print(table)
 
 
@@ -66,10 +89,14 @@ def row_name(row: dict[str, Any]) -> str:
     Example:
         >>> row_name({"method": "none"}), row_name({"method": "see"}), row_name({"method": "frozen"})
         ('trained', 'trained, see', 'untrained trunk')
+        >>> row_name({"method": "none", "protocol": "musgrave separated"})
+        'trained, separated'
     """
     if row["method"] == "frozen":
         return "untrained trunk"
-    return "trained" if row["method"] == "none" else f"trained, {row['method'].replace('+', ' + ')}"
+    name = "trained" if row["method"] == "none" else f"trained, {row['method'].replace('+', ' + ')}"
+    kind, _, reading = row.get("protocol", "").partition(" ")
+    return f"{name}, {reading}" if kind == "musgrave" and not reading.startswith("fold") else name
 
 
 def say_next(out: Path, report: Path | None, console: Console) -> None:

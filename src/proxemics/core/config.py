@@ -176,12 +176,23 @@ class TrainConfig(Section):
 class EvaluationConfig(Section):
     """What is measured on the test split."""
 
-    protocol: Literal["zero_shot", "cross_domain", "query_gallery"] = "zero_shot"
-    """zero_shot: each picture against all others; cross_domain: domain to domain; query_gallery: by column `role`."""
+    protocol: Literal[
+        "zero_shot", "query_gallery", "cross_domain", "leave_one_domain_out", "single_domain", "musgrave", "roth"
+    ] = "zero_shot"
+    """zero_shot: each picture against all others; query_gallery: by column `role`; cross_domain: domain to domain;
+    leave_one_domain_out: each domain against all others; single_domain: trained on one domain, tested within each
+    other one; musgrave: one of four models that are measured together; roth: the metrics of Roth et al. Each has a page
+    under docs/protocols."""
     query_domain: str | None = None
     """With cross_domain: the domain of the queries."""
     gallery_domain: str | None = None
     """With cross_domain: the domain of the gallery; null: every other domain."""
+    source_domain: str | None = None
+    """With single_domain: the training domain; null: that of the training rows, if they have only one."""
+    across: bool = False
+    """With single_domain: also let each target domain search the unseen classes of the source."""
+    fold: int = Field(0, ge=0, le=3)
+    """With musgrave: which quarter of the training classes chooses the model; the others train it."""
     absent: Literal["error", "skip", "keep"] = "error"
     """Queries whose class the gallery lacks: refuse, leave out, or leave to be counted as lone queries."""
     recall_at: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 2, 4, 8), min_length=1)

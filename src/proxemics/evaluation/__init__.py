@@ -5,7 +5,17 @@ from proxemics.evaluation.clustering import clustering_scores, rho_spectrum
 from proxemics.evaluation.evaluate import evaluate_embeddings
 from proxemics.evaluation.intervals import class_intervals
 from proxemics.evaluation.knn import Neighbours, nearest_neighbours
-from proxemics.evaluation.protocols import Selection, cross_domain, leave_one_domain_out, query_gallery, zero_shot
+from proxemics.evaluation.protocols import (
+    Selection,
+    cross_domain,
+    leave_one_domain_out,
+    musgrave,
+    musgrave_folds,
+    query_gallery,
+    roth,
+    single_domain,
+    zero_shot,
+)
 from proxemics.evaluation.result import EvaluationResult
 
 __all__ = [
@@ -19,9 +29,13 @@ __all__ = [
     "cross_domain",
     "evaluate_embeddings",
     "leave_one_domain_out",
+    "musgrave",
+    "musgrave_folds",
     "nearest_neighbours",
     "query_gallery",
     "rho_spectrum",
     "risk_coverage",
+    "roth",
+    "single_domain",
     "zero_shot",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +11,17 @@ from numpy.typing import NDArray
 from proxemics.core.config import EvaluationConfig
 from proxemics.core.errors import EvaluationError, did_you_mean
 from proxemics.evaluation.certainty import score_certainty
+from proxemics.evaluation.combine import combine_results, combine_selections
 from proxemics.evaluation.evaluate import evaluate_embeddings
-from proxemics.evaluation.protocols import Selection, cross_domain, leave_one_domain_out, query_gallery, zero_shot
+from proxemics.evaluation.protocols import (
+    Selection,
+    cross_domain,
+    leave_one_domain_out,
+    query_gallery,
+    roth,
+    single_domain,
+    zero_shot,
+)
 from proxemics.evaluation.result import EvaluationResult
 
 if TYPE_CHECKING:
@@ -20,6 +29,19 @@ if TYPE_CHECKING:
 
 NEIGHBOURS = 8
 """Neighbours kept for each query: as many as the report shows."""
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """What a protocol measures.
+
+    Attributes:
+        headline: the tasks that the number of the protocol is the unweighted mean of, by name.
+        beside: tasks that are reported beside it.
+    """
+
+    headline: dict[str, Selection]
+    beside: dict[str, Selection] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -31,16 +53,20 @@ class Assessment:
         selection: row numbers of the queries and the gallery in the table.
         kappa: (N,) lengths of the raw embeddings of the table, if they were given.
         certainty: how well they predict which queries are answered wrongly; see :func:`certainty_of`.
+        tasks: the result of each task, when the protocol is a mean over several.
+        beside: results that are reported beside the mean.
     """
 
     result: EvaluationResult
     selection: Selection
     kappa: NDArray[np.float32] | None = None
     certainty: dict[str, Any] | None = None
+    tasks: dict[str, EvaluationResult] = field(default_factory=dict)
+    beside: dict[str, EvaluationResult] = field(default_factory=dict)
 
 
-def select_rows(frame: pd.DataFrame, evaluation: EvaluationConfig) -> Selection:
-    """Choose queries and gallery among the rows of one split.
+def select_tasks(frame: pd.DataFrame, evaluation: EvaluationConfig) -> Tasks:
+    """Choose queries and galleries among the rows of one split.
 
     Args:
         frame: with ``label``, ``domain`` and, for query_gallery, ``role``.
@@ -48,13 +74,31 @@ def select_rows(frame: pd.DataFrame, evaluation: EvaluationConfig) -> Selection:
 
     Raises:
         DataError: a domain or role is not in the table, or the gallery lacks classes of queries.
-        EvaluationError: the query domain is not in the table.
+        EvaluationError: the query domain is not in the table, or no source domain is named.
     """
     table = {name: frame[name].astype(str).to_list() for name in frame.columns if name in ("label", "domain", "role")}
-    if evaluation.protocol == "zero_shot":
-        return zero_shot(table)
-    if evaluation.protocol == "query_gallery":
-        return query_gallery(table, column="role", absent=evaluation.absent)
+    protocol = evaluation.protocol
+    if protocol == "query_gallery":
+        return _single(query_gallery(table, column="role", absent=evaluation.absent))
+    if protocol == "cross_domain":
+        return _single(_cross_domain(table, evaluation))
+    if protocol == "leave_one_domain_out":
+        return Tasks(leave_one_domain_out(table, absent=evaluation.absent))
+    if protocol == "single_domain":
+        if not evaluation.source_domain:
+            raise EvaluationError(
+                "evaluation.protocol=single_domain needs evaluation.source_domain, the domain the model was trained on."
+            )
+        chosen = single_domain(table, evaluation.source_domain, across=evaluation.across, absent=evaluation.absent)
+        return Tasks(chosen.targets, chosen.beside)
+    return _single(zero_shot(table))
+
+
+def _single(selection: Selection) -> Tasks:
+    return Tasks({selection.name: selection})
+
+
+def _cross_domain(table: dict[str, list[str]], evaluation: EvaluationConfig) -> Selection:
     query = evaluation.query_domain or ""
     if evaluation.gallery_domain is not None:
         return cross_domain(table, query, evaluation.gallery_domain, absent=evaluation.absent)
@@ -64,6 +108,17 @@ def select_rows(frame: pd.DataFrame, evaluation: EvaluationConfig) -> Selection:
             f"No picture has the domain {query!r}; there are {', '.join(known)}.{did_you_mean(query, known)}"
         )
     return leave_one_domain_out(table, absent=evaluation.absent)[query]
+
+
+def for_choosing(evaluation: EvaluationConfig) -> EvaluationConfig:
+    """Return what the validation classes are measured with.
+
+    They are searched among themselves where the protocol needs domains that they do not have, or where it only adds to
+    the metrics that can choose an epoch.
+    """
+    if evaluation.protocol in ("single_domain", "musgrave", "roth"):
+        return evaluation.model_copy(update={"protocol": "zero_shot"})
+    return evaluation
 
 
 def assess(
@@ -86,7 +141,8 @@ def assess(
         kappa: (N,) lengths of the raw embeddings, to judge them as certainty.
 
     Returns:
-        The result with the rows it is about.
+        The result with the rows it is about. Where the protocol has several tasks it is their unweighted mean, and
+        ``tasks`` holds each.
 
     Raises:
         EvaluationError: NaN rows (named by file), one class only, no query with a positive, or another number of
@@ -94,10 +150,48 @@ def assess(
     """
     if kappa is not None and len(kappa) != len(frame):
         raise EvaluationError(f"{len(kappa)} lengths were given for {len(frame)} rows; give one a row.")
-    selection = select_rows(frame, evaluation)
+    tasks = select_tasks(frame, evaluation)
+    settings = evaluation if intervals else evaluation.model_copy(update={"bootstrap": 0, "clustering": False})
+    cheap = not intervals
+    found = {name: _measure(embeddings, frame, one, settings, seed, cheap) for name, one in tasks.headline.items()}
+    beside = {name: _measure(embeddings, frame, one, settings, seed, cheap) for name, one in tasks.beside.items()}
+    ((name, selection), *more) = tasks.headline.items()
+    result = found[name]
+    several = bool(more) or evaluation.protocol in ("leave_one_domain_out", "single_domain")
+    if several:
+        selection = combine_selections(evaluation.protocol, tasks.headline)
+        sizes = {task: len(one.gallery) for task, one in tasks.headline.items()}
+        result = combine_results(found, sizes, bootstrap=settings.bootstrap, seed=seed)
+    certainty = None
+    if kappa is not None:
+        labels = frame["label"].astype(str).to_numpy()
+        certainty = certainty_of(result, labels[selection.query], labels[selection.gallery], kappa[selection.query])
+    return Assessment(result, selection, kappa, certainty, found if several else {}, beside)
+
+
+def _measure(
+    embeddings: NDArray[np.float32],
+    frame: pd.DataFrame,
+    selection: Selection,
+    evaluation: EvaluationConfig,
+    seed: int,
+    cheap: bool,
+) -> EvaluationResult:
     labels, paths, domains = (frame[name].astype(str).to_numpy() for name in ("label", "path", "domain"))
     query, gallery = selection.query, selection.gallery
-    result = evaluate_embeddings(
+    if evaluation.protocol == "roth":
+        result = roth(
+            embeddings[query],
+            labels[query],
+            clustering=not cheap,
+            neighbours=NEIGHBOURS,
+            groups={"domain": domains[query]},
+            paths=paths[query].tolist(),
+            bootstrap=evaluation.bootstrap,
+            seed=seed,
+        )
+        return _count_lone(result)
+    return evaluate_embeddings(
         embeddings[query],
         labels[query],
         None if selection.own else embeddings[gallery],
@@ -106,14 +200,19 @@ def assess(
         neighbours=NEIGHBOURS,
         forbidden=None if selection.own else selection.forbidden,
         groups={"domain": domains[query]},
-        bootstrap=evaluation.bootstrap if intervals else 0,
-        clustering=evaluation.clustering and intervals,
+        bootstrap=evaluation.bootstrap,
+        clustering=evaluation.clustering,
         seed=seed,
         paths=paths[query].tolist(),
         gallery_paths=None if selection.own else paths[gallery].tolist(),
     )
-    certainty = None if kappa is None else certainty_of(result, labels[query], labels[gallery], kappa[query])
-    return Assessment(result, selection, kappa, certainty)
+
+
+def _count_lone(result: EvaluationResult) -> EvaluationResult:
+    """Write the 0 that a lone query counts as into its row, so that the rows average to the metric."""
+    names = (*result.query_metrics, "average_precision")
+    filled = {name: np.nan_to_num(result.per_query[name], nan=0.0) for name in names if name in result.per_query}
+    return replace(result, per_query={**result.per_query, **filled})
 
 
 def certainty_of(

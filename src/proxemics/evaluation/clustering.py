@@ -12,7 +12,7 @@ from proxemics.core.seeds import derive_seed
 def clustering_scores(
     embeddings: NDArray[np.floating], classes: NDArray[np.int64], *, seeds: int = 3, seed: int = 0
 ) -> dict[str, float]:
-    """NMI and AMI of k-means clusters, the mean over several initialisations because one alone is noisy.
+    """NMI, AMI and F1 of k-means clusters, the mean over several initialisations because one alone is noisy.
 
     Args:
         embeddings: (N, D), normally unit rows.
@@ -21,7 +21,8 @@ def clustering_scores(
         seed: from which theirs are derived.
 
     Returns:
-        ``nmi`` = 2 I / (H + H) and ``ami`` (corrected for chance), both by scikit-learn with arithmetic means.
+        ``nmi`` = 2 I / (H + H) and ``ami`` (corrected for chance), both by scikit-learn with arithmetic means;
+        ``f1`` as :func:`pair_f1`.
 
     Raises:
         EvaluationError: fewer than 3 seeds, or scikit-learn is missing.
@@ -39,13 +40,40 @@ def clustering_scores(
     except ImportError as error:
         raise EvaluationError('Clustering needs scikit-learn: pip install "proxemics[train]".') from error
     count = len(np.unique(classes))
-    nmi, ami = [], []
+    nmi, ami, f1 = [], [], []
     for run in range(seeds):
         state = derive_seed(seed, "kmeans", run) % 2**32
         found = KMeans(n_clusters=count, n_init=1, random_state=state).fit_predict(embeddings)
         nmi.append(normalized_mutual_info_score(classes, found))
         ami.append(adjusted_mutual_info_score(classes, found))
-    return {"nmi": float(np.mean(nmi)), "ami": float(np.mean(ami))}
+        f1.append(pair_f1(classes, found))
+    return {"nmi": float(np.mean(nmi)), "ami": float(np.mean(ami)), "f1": float(np.mean(f1))}
+
+
+def pair_f1(classes: NDArray[np.int64], clusters: NDArray[np.integer]) -> float:
+    """F1 over pairs of images: those in one cluster are said to be of one class.
+
+    Args:
+        classes: (N,) class codes.
+        clusters: (N,) cluster codes.
+
+    Returns:
+        2 TP / (pairs in one cluster + pairs in one class), with TP the pairs in both; counted exactly, in integers.
+        1 where there is no pair of either kind.
+
+    Example:
+        >>> pair_f1(np.array([0, 0, 1, 1, 2, 2]), np.array([0, 0, 1, 2, 2, 2]))
+        0.5714285714285714
+    """
+    _, rows = np.unique(classes, return_inverse=True)
+    _, columns = np.unique(clusters, return_inverse=True)
+    wide = int(columns.max(initial=0)) + 1
+
+    def pairs(codes: NDArray[np.int64]) -> int:
+        return sum(int(count) * (int(count) - 1) // 2 for count in np.unique(codes, return_counts=True)[1])
+
+    said, true = pairs(columns), pairs(rows)
+    return 2 * pairs(rows * wide + columns) / (said + true) if said + true else 1.0
 
 
 def rho_spectrum(embeddings: NDArray[np.floating], *, reverse: bool = False) -> float:

@@ -35,6 +35,7 @@ def evaluate_embeddings(
     recall_at: Sequence[int] = (1, 10, 100, 1000),
     precision_at: Sequence[int] = (),
     map_horizon: int | None = None,
+    roth_horizon: int | None = None,
     metric: str = "cosine",
     neighbours: int = 1,
     ids: Labels | None = None,
@@ -67,6 +68,7 @@ def evaluate_embeddings(
         recall_at: values of k for Recall@k, any hit.
         precision_at: values of k for Precision@k.
         map_horizon: H for MAP@H with the divisor min(R, H).
+        roth_horizon: H for the ``map_H_roth`` of Roth et al. with the divisor R + 1; theirs is 1000.
         metric: ``cosine``, ``euclidean`` or ``dot``.
         neighbours: how many nearest neighbours to keep for each query.
         ids: (Q,) identities of queries; with ``gallery_ids``, pairs of equal identity are not ranked.
@@ -76,7 +78,7 @@ def evaluate_embeddings(
         paths: (Q,) file names for messages.
         gallery_paths: (G,) file names for messages.
         count_lone_as_miss: count queries without positives as 0 in every mean (they are left out by default).
-        clustering: also compute ``nmi`` and ``ami`` (slow; needs scikit-learn).
+        clustering: also compute ``nmi``, ``ami`` and ``f1`` (slow; needs scikit-learn).
         spectrum: also compute ``rho_spectrum``.
         bootstrap: resamples for the 95 % intervals; 0 for none.
         seed: of bootstrap and k-means.
@@ -96,7 +98,7 @@ def evaluate_embeddings(
         >>> result["recall_at_1"], result["map_at_r"], result.num_queries
         (1.0, 1.0, 4)
     """
-    wanted = check_wanted(tuple(recall_at), tuple(precision_at), map_horizon)
+    wanted = check_wanted(tuple(recall_at), tuple(precision_at), map_horizon, roth_horizon)
     if isinstance(neighbours, bool) or not isinstance(neighbours, int) or neighbours < 0:
         raise EvaluationError(f"neighbours={neighbours!r}; give 0 or a positive integer.")
     data = _read(embeddings, labels, gallery, gallery_labels, paths, gallery_paths, device)

@@ -19,6 +19,7 @@ def class_intervals(
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
+    weights: NDArray[np.float64] | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Percentile intervals of the mean over queries, resampling whole classes with replacement.
 
@@ -28,6 +29,8 @@ def class_intervals(
         resamples: number of bootstrap samples; 0 gives no interval.
         level: coverage in (0, 1).
         seed: of the resampling.
+        weights: (Q,) of queries whose values were multiplied by them; a resampled mean is then the sum of the values
+            over the sum of the weights. None: all 1.
 
     Returns:
         (low, high) by name. A single class gives (nan, nan): there is nothing to resample.
@@ -46,10 +49,10 @@ def class_intervals(
     count = int(codes.max(initial=-1)) + 1
     if count < 2:
         return {name: (float("nan"), float("nan")) for name in names}
-    # One column a metric, and the class sizes last: a resampled mean is a ratio of two sums.
+    # One column a metric, and the class sizes (or weights) last: a resampled mean is a ratio of two sums.
     sums = np.stack(
         [np.bincount(codes, weights=column, minlength=count) for column in table[known].T]
-        + [np.bincount(codes, minlength=count).astype(np.float64)],
+        + [np.bincount(codes, None if weights is None else weights[known], minlength=count).astype(np.float64)],
         axis=1,
     )
     means = np.empty((resamples, len(names)))
@@ -59,8 +62,8 @@ def class_intervals(
         rows = min(step, resamples - start)
         drawn = generator.integers(0, count, size=(rows, count), dtype=np.int64)
         drawn += np.arange(rows)[:, None] * count
-        weights = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
-        total = weights @ sums
+        times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
+        total = times @ sums
         means[start : start + rows] = total[:, :-1] / total[:, -1:]
     tail = 100 * (1 - level) / 2
     low, high = np.percentile(means, [tail, 100 - tail], axis=0)

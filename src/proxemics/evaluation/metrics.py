@@ -8,6 +8,7 @@ With R positives at places p_1 < p_2 < ... (the query itself is never in the ran
 * MAP@H with a fixed horizon H = the same sum over p_a <= H, divided by min(R, H);
 * ``map_c_roth`` = the same sum over p_a <= R + 1, divided by R + 1: the class size with the query counted, as in the
   code of Roth et al. 2020. A perfect ranking scores R / (R + 1), so it is never comparable with MAP@R;
+* MAP_H of Roth et al. (``map_H_roth``) = the same sum over p_a <= H, divided by R + 1 whatever H is;
 * Precision@k = #{a : p_a <= k} / k.
 """
 
@@ -34,26 +35,31 @@ class Wanted:
         recall_at: values of k, rising.
         precision_at: values of k, rising.
         map_horizon: H, or None.
+        roth_horizon: H of Roth's MAP_H, or None.
     """
 
     recall_at: tuple[int, ...]
     precision_at: tuple[int, ...]
     map_horizon: int | None
+    roth_horizon: int | None = None
 
     @property
     def depth(self) -> int:
         """Deepest place that a metric other than Recall and the R-based ones looks at."""
-        return max((*self.precision_at, self.map_horizon or 0), default=0)
+        return max((*self.precision_at, self.map_horizon or 0, self.roth_horizon or 0), default=0)
 
     @property
     def names(self) -> list[str]:
         """Metric names in the order of tables."""
         names = [f"recall_at_{k}" for k in self.recall_at] + ["map_at_r", "r_precision", "map_c_roth"]
         names += [f"precision_at_{k}" for k in self.precision_at]
-        return names + ([f"map_at_{self.map_horizon}"] if self.map_horizon is not None else [])
+        names += [f"map_at_{self.map_horizon}"] if self.map_horizon is not None else []
+        return names + ([f"map_{self.roth_horizon}_roth"] if self.roth_horizon is not None else [])
 
 
-def check_wanted(recall_at: object, precision_at: object, map_horizon: int | None) -> Wanted:
+def check_wanted(
+    recall_at: object, precision_at: object, map_horizon: int | None, roth_horizon: int | None = None
+) -> Wanted:
     """Check and sort the requested places.
 
     Raises:
@@ -64,7 +70,8 @@ def check_wanted(recall_at: object, precision_at: object, map_horizon: int | Non
         ['recall_at_1', 'recall_at_10', 'map_at_r', 'r_precision', 'map_c_roth']
     """
     horizon = None if map_horizon is None else _places((map_horizon,), "map_horizon")[0]
-    return Wanted(_places(recall_at, "recall_at"), _places(precision_at, "precision_at"), horizon)
+    theirs = None if roth_horizon is None else _places((roth_horizon,), "roth_horizon")[0]
+    return Wanted(_places(recall_at, "recall_at"), _places(precision_at, "precision_at"), horizon, theirs)
 
 
 def _places(values: object, name: str) -> tuple[int, ...]:
@@ -114,6 +121,9 @@ def query_metrics(ranks: Ranks, wanted: Wanted, reading: int = 0) -> dict[str, F
     if wanted.map_horizon is not None:
         h = wanted.map_horizon
         columns[f"map_at_{h}"] = total(fixed(h), gain) / relevant.clamp_max(h)
+    if wanted.roth_horizon is not None:
+        h = wanted.roth_horizon
+        columns[f"map_{h}_roth"] = total(fixed(h), gain) / (relevant + 1)
     lone = counts == 0
     return {name: torch.where(lone, torch.nan, values).cpu().numpy() for name, values in columns.items()}
 

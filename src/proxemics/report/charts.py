@@ -147,6 +147,46 @@ def line_chart(
     )
 
 
+@dataclass(frozen=True)
+class SmallCurve:
+    """A curve as small as a line of text, over equal steps and from 0 to 1.
+
+    Attributes:
+        lines: a path and its points for each series, the first on top.
+        text: one sentence for screen readers.
+        width: of the drawing.
+        height: of the drawing.
+    """
+
+    lines: tuple[tuple[str, tuple[tuple[float, float], ...]], ...]
+    text: str
+    width: int = 180
+    height: int = 44
+
+
+def small_curve(series: Sequence[Sequence[float]], *, text: str) -> SmallCurve:
+    """Lay out curves of shares over equal steps.
+
+    Args:
+        series: of equal length, two or more values in [0, 1] each.
+        text: what they say.
+
+    Example:
+        >>> small_curve([[1.0, 0.0]], text="falls").lines[0][0]
+        'M8 5 L172 39'
+    """
+    width, height, side, edge = 180, 44, 8, 5
+    lines = []
+    for values in series:
+        step = (width - 2 * side) / max(len(values) - 1, 1)
+        points = tuple(
+            (round(side + step * place, 1), round(edge + (1 - min(max(value, 0), 1)) * (height - 2 * edge), 1))
+            for place, value in enumerate(values)
+        )
+        lines.append(("M" + " L".join(f"{x:g} {y:g}" for x, y in points), points))
+    return SmallCurve(tuple(lines), text, width, height)
+
+
 def _axis_text(value: float, percent: bool) -> str:
     return f"{100 * value:.3g} %" if percent else f"{value:g}"
 

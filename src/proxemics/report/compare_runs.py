@@ -84,6 +84,9 @@ class Run:
         frame = self._measure_untrained() if self.untrained else read_run(self.folder).queries
         if frame is None:
             raise DataError(f"{self.folder} has no per_query.parquet, so its queries cannot be paired; train it again.")
+        if "weight" in frame:  # the number is a mean over tasks, such as domains, that have unequal numbers of queries
+            names = [name for name in self.row["metrics"] if name in frame]
+            frame = frame.assign(**{name: frame[name] * frame["weight"] for name in names})
         for name, value in self.row["metrics"].items():
             if name in frame and value is not None and abs(float(frame[name].mean()) - value) > 1e-6:
                 raise DataError(
@@ -118,7 +121,8 @@ class Run:
         vectors = np.load(self.folder / "embeddings_untrained.npy", allow_pickle=False)
         found = assess(vectors, rows, files.read_config().evaluation, intervals=False)
         queries = rows.iloc[found.selection.query].reset_index(drop=True)[["path", "label"]]
-        values = {name: np.asarray(found.result.per_query[name]) for name in found.result.query_metrics}
+        names = (*found.result.query_metrics, *(["weight"] if "weight" in found.result.per_query else []))
+        values = {name: np.asarray(found.result.per_query[name]) for name in names}
         return pd.concat([queries, pd.DataFrame(values)], axis=1)
 
 

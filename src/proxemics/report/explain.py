@@ -39,11 +39,13 @@ _EXPLANATIONS: dict[str, Explanation] = {
     "nmi": Explanation(
         "NMI", "Agreement of k-means clusters with the classes; rises with the number of clusters, so prefer AMI."
     ),
+    "f1": Explanation("F1", "How well pairs of one k-means cluster are pairs of one class, and the other way round."),
     "ami": Explanation("AMI", "Agreement of k-means clusters with the classes, corrected for chance; 0 is chance."),
 }
 _RECALL = re.compile(r"recall_at_(\d+)")
 _PRECISION = re.compile(r"precision_at_(\d+)")
 _HORIZON = re.compile(r"map_at_(\d+)")
+_ROTH = re.compile(r"map_(\d+)_roth")
 
 
 def explain(name: str) -> Explanation:
@@ -69,6 +71,11 @@ def explain(name: str) -> Explanation:
         )
     if match := _HORIZON.fullmatch(name):
         return Explanation(f"MAP@{match[1]}", f"Average precision over the {match[1]} nearest pictures only.")
+    if match := _ROTH.fullmatch(name):
+        return Explanation(
+            f"MAP@{match[1]} (Roth)",
+            "Average precision as in Roth et al.: its divisor counts the query, so even the best is below 100 %.",
+        )
     return Explanation(name.replace("_", " "), "No explanation is known for this number.", "", False)
 
 

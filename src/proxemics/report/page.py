@@ -13,6 +13,7 @@ from proxemics.report.expansion import expansion_part
 from proxemics.report.explain import explain
 from proxemics.report.groups import Group, group_queries
 from proxemics.report.numbers import Number, collect_numbers, pick_rows, verdict
+from proxemics.report.probe_card import bias_card_part
 from proxemics.report.queries import Mistake, Query, extreme_queries, frequent_mistakes
 from proxemics.report.run_files import RunFiles
 from proxemics.report.thumbnails import Key, Thumbnails
@@ -64,6 +65,7 @@ def build_page(run: RunFiles, thumbnails: Thumbnails) -> dict[str, Any]:
         "selection": selection_sentence(result),
         "charts": _charts(run),
         "certainty": certainty_part(run.queries, result),
+        "card": bias_card_part(run.folder),
         "expansion": expansion_part(run.folder, (result.get("config") or {}).get("methods")),
         "facts": run_facts(run),
         "versions": sorted((str(k), str(v)) for k, v in (result.get("versions") or {}).items()),

@@ -24,6 +24,10 @@ _SAYS_NOTHING = {"table", "index", "data", "images", "pictures", "list", "labels
 _PROTOCOLS = {
     "zero_shot": "Each test picture is a query against all other test pictures.",
     "cross_domain": "Queries come from one domain and are searched in pictures of another.",
+    "leave_one_domain_out": "Each domain in turn is searched in all the others; the number is their mean.",
+    "single_domain": "Trained on one domain; each other one is searched in itself, and the number is their mean.",
+    "musgrave": "Each test picture is a query against all other test pictures; training classes in four folds.",
+    "roth": "Each test picture is a query against all others; one without another of its class counts as a miss.",
     "query_gallery": "Test pictures marked as queries are searched among those marked as gallery.",
 }
 

@@ -16,12 +16,12 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
-from proxemics.core.config import Config, EvaluationConfig
+from proxemics.core.config import Config
 from proxemics.core.errors import ProxemicsError
 from proxemics.core.files import atomic_path, write_json
 from proxemics.data.labels import LabelMap
 from proxemics.data.split_files import save_split
-from proxemics.evaluation.assess import Assessment, assess, select_rows
+from proxemics.evaluation.assess import Assessment, assess, for_choosing, select_tasks
 from proxemics.evaluation.lengths import length_varies
 from proxemics.losses import ProxyLoss
 from proxemics.methods.build import methods_label
@@ -42,7 +42,14 @@ from proxemics.training.log import Reporter, Silent
 from proxemics.training.loop import Progress, Trainer
 from proxemics.training.results import describe_run, save_per_query
 from proxemics.training.run_folder import RunFolder
-from proxemics.training.tables import prepare_table, refuse_test_rows, rows_of
+from proxemics.training.tables import (
+    check_unseen,
+    fit_protocol,
+    prepare_table,
+    refuse_test_rows,
+    rows_of,
+    settle_protocol,
+)
 
 VALIDATION_METRICS = ("recall_at_1", "map_at_r", "r_precision")
 
@@ -75,8 +82,9 @@ def fit(
     reporter = reporter or Silent()
     folder = RunFolder(Path(out))
     began = time.perf_counter()
-    table = prepare_table(config) if frame is None else frame
-    check_protocol(table, config.evaluation)
+    table = prepare_table(config) if frame is None else fit_protocol(config, frame)
+    config = settle_protocol(config, table)
+    check_protocol(table, config)
     config = settle_batch_size(config, rows_of(table, "train"))
     embedder = build_embedder(config)  # before anything is thrown away: a wrong trunk or loss must cost nothing
     check_parts(config, embedder, rows_of(table, "train"))
@@ -203,10 +211,11 @@ def validator(
         TrainingError: a row of the test split is among the rows.
     """
     refuse_test_rows(rows, "choosing the model")
+    choosing = config.model_copy(update={"evaluation": for_choosing(config.evaluation)})
 
     def validate(model: Embedder) -> dict[str, float]:
         embeddings, _ = inputs.embed(model, rows, task="validate", name="val")
-        found = assess_aloud(config, embeddings, rows, reporter, intervals=False).result
+        found = assess_aloud(choosing, embeddings, rows, reporter, intervals=False).result
         return {name: float(found[name]) for name in VALIDATION_METRICS}
 
     return validate
@@ -248,14 +257,16 @@ def measure_frozen(config: Config, rows: pd.DataFrame, inputs: Inputs, *, report
     return measure(config, embedder, rows, inputs, name="embeddings_untrained", reporter=reporter)
 
 
-def check_protocol(table: pd.DataFrame, evaluation: EvaluationConfig) -> None:
+def check_protocol(table: pd.DataFrame, config: Config) -> None:
     """Find out before any training whether the protocol fits the test and validation rows.
 
     Raises:
         EvaluationError: no query could find a picture of its class.
+        DataError: a class or domain that must be unseen was seen.
     """
-    for split in ("val", "test"):
-        select_rows(rows_of(table, split), evaluation)
+    select_tasks(rows_of(table, "val"), for_choosing(config.evaluation))
+    select_tasks(rows_of(table, "test"), config.evaluation)
+    check_unseen(config, table)
 
 
 def save_array(path: Path, array: NDArray[np.float32]) -> None:

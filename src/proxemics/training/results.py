@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from proxemics.core.config import Config
+from proxemics.core.config import Config, EvaluationConfig
 from proxemics.core.files import atomic_path
 from proxemics.data.table import fingerprint
 from proxemics.evaluation.assess import Assessment
+from proxemics.evaluation.combine import TASK
+from proxemics.evaluation.protocols.four_folds import FOLDS
+from proxemics.evaluation.result import EvaluationResult
 from proxemics.models.embedder import Embedder
 from proxemics.training import facts
 from proxemics.training.loop import Progress
@@ -52,11 +55,9 @@ def _unseen(table: pd.DataFrame) -> bool | None:
 def result_row(config: Config, found: Assessment, *, method: str, split: str, size: int) -> dict[str, Any]:
     """Return one row of a result file; ``method`` is none for the base run and frozen for the untrained trunk."""
     whole = found.result.to_dict()
-    evaluation = config.evaluation
-    domains = f" {evaluation.query_domain} -> {evaluation.gallery_domain or 'other domains'}"
     return {
         "dataset": dataset_name(config),
-        "protocol": evaluation.protocol + (domains if evaluation.protocol == "cross_domain" else ""),
+        "protocol": protocol_name(config.evaluation),
         "trunk": "tf_efficientnet_lite0" if config.model.trunk == "auto" else config.model.trunk,
         "size": size,
         "base": config.loss.name,
@@ -70,8 +71,36 @@ def result_row(config: Config, found: Assessment, *, method: str, split: str, si
         "num_lone": whole["num_lone"],
         "num_ties": whole["num_ties"],
         "notes": whole.get("notes", []),
+        **{
+            name: {task: _task(one) for task, one in results.items()}
+            for name, results in (("tasks", found.tasks), ("beside", found.beside))
+            if results
+        },
         **({"certainty": found.certainty} if found.certainty is not None else {}),
     }
+
+
+def protocol_name(evaluation: EvaluationConfig) -> str:
+    """Name the protocol with its domains, or the fold of its classes.
+
+    Example:
+        >>> protocol_name(EvaluationConfig(protocol="single_domain", source_domain="photo"))
+        'single_domain photo -> other domains'
+        >>> protocol_name(EvaluationConfig(protocol="musgrave", fold=2))
+        'musgrave fold 3 of 4'
+    """
+    kind = evaluation.protocol
+    if kind == "cross_domain":
+        return f"{kind} {evaluation.query_domain} -> {evaluation.gallery_domain or 'other domains'}"
+    if kind == "single_domain":
+        return f"{kind} {evaluation.source_domain} -> other domains"
+    return f"{kind} fold {evaluation.fold + 1} of {FOLDS}" if kind == "musgrave" else kind
+
+
+def _task(result: EvaluationResult) -> dict[str, Any]:
+    """Return the numbers of one task of several."""
+    whole = result.to_dict()
+    return {name: whole[name] for name in ("metrics", "intervals", "num_queries", "num_lone", "num_ties", "notes")}
 
 
 def describe_run(
@@ -111,7 +140,8 @@ def save_per_query(found: Assessment, rows: pd.DataFrame, path: Path) -> None:
     """Write one row a query: who it is, who is nearest, and how well it was retrieved.
 
     With the lengths of the raw embeddings at hand, ``kappa`` is that of the query and ``nearest_kappa`` that of the
-    nearest picture (NaN where there is none).
+    nearest picture (NaN where there is none). Where a protocol has several tasks, ``task`` names that of the query and
+    ``weight`` is what its values are multiplied by for the mean over all queries to be the mean over the tasks.
     """
     per_query = found.result.per_query
     queries = rows.iloc[found.selection.query].reset_index(drop=True)
@@ -119,6 +149,8 @@ def save_per_query(found: Assessment, rows: pd.DataFrame, path: Path) -> None:
     neighbours = np.asarray(per_query["neighbours"])
     paths, labels = gallery["path"].to_numpy(), gallery["label"].to_numpy()
     frame = queries[["path", "label", "domain"]].copy()
+    if TASK in found.result.groups:
+        frame[TASK] = found.result.groups[TASK]
     frame["nearest_path"] = paths[neighbours[:, 0]]
     frame["nearest_label"] = labels[neighbours[:, 0]]
     frame["similarity"] = np.asarray(per_query["neighbour_similarities"])[:, 0]

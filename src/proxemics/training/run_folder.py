@@ -67,6 +67,11 @@ class RunFolder:
         return self.path / "dictionary.html"
 
     @property
+    def probe(self) -> Path:
+        """The bias card, by ``proxemics probe``."""
+        return self.path / "probe.json"
+
+    @property
     def checkpoint(self) -> Path:
         """The latest checkpoint and the best weights."""
         return self.path / "checkpoint"
@@ -127,7 +132,7 @@ class RunFolder:
 OWN_NAMES = (
     "checkpoint", "cache", "bundle", "tensorboard", "config.yaml", "split.parquet", "metrics.jsonl", "result.json",
     "evaluation.json", "per_query.parquet", "embeddings.npy", "embeddings_untrained.npy", "report.html",
-    "expansion.jpg", "expansion.json", "dictionary.html",
+    "expansion.jpg", "expansion.json", "dictionary.html", "probe.json",
 )  # fmt: skip
 """Everything that a run writes into its folder."""
 _FREE = frozenset(

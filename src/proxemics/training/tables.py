@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from proxemics.core.config import Config
-from proxemics.core.errors import ConfigError, DataError, TrainingError
+from proxemics.core.errors import ConfigError, DataError, TrainingError, did_you_mean
 from proxemics.data.sources import load_table
 from proxemics.data.split_files import load_split
 from proxemics.data.splits import make_split
+from proxemics.data.table import as_text
+from proxemics.evaluation.protocols import musgrave_folds, single_domain
+from proxemics.evaluation.result import shorten
 
 
 def prepare_table(config: Config) -> pd.DataFrame:
@@ -29,7 +34,7 @@ def prepare_table(config: Config) -> pd.DataFrame:
     """
     data = config.data
     if data.split_file is not None:
-        return load_split(data.split_file, root=data.root)
+        return fit_protocol(config, load_split(data.split_file, root=data.root))
     if data.source is None:
         raise ConfigError("No pictures given: name a folder of class folders, or a CSV or Parquet table (data.source).")
     frame = load_table(
@@ -40,7 +45,7 @@ def prepare_table(config: Config) -> pd.DataFrame:
         domain=data.domain,
         layout=data.layout,
     )
-    return make_split(
+    split = make_split(
         frame,
         how=data.split,
         test_fraction=data.test_fraction,
@@ -49,6 +54,76 @@ def prepare_table(config: Config) -> pd.DataFrame:
         group=data.group,
         seed=config.seed,
     )
+    return fit_protocol(config, split)
+
+
+def fit_protocol(config: Config, table: pd.DataFrame) -> pd.DataFrame:
+    """Make the splits what the protocol asks for; doing it twice changes nothing more.
+
+    With musgrave the training classes are cut into four folds anew, and ``evaluation.fold`` is the one that chooses the
+    model. With single_domain the training and validation rows of other domains than the source lose their split. Test
+    rows are never touched.
+
+    Args:
+        config: the protocol, its fold and its source.
+        table: rows with splits.
+
+    Raises:
+        DataError: too few training classes for four folds, or no training rows in the source domain.
+        ConfigError: the source is not named and the training rows have several domains.
+    """
+    evaluation = config.evaluation
+    seen = table["split"].isin(["train", "val"]).to_numpy()
+    if evaluation.protocol == "musgrave":
+        labels = table["label"].to_numpy(str)[seen]
+        fold = musgrave_folds(labels)[evaluation.fold]
+        split = table["split"].to_numpy(object)
+        rows = np.flatnonzero(seen)
+        split[rows[fold.train]], split[rows[fold.val]] = "train", "val"
+        return _with_split(table, split)
+    if evaluation.protocol == "single_domain":
+        source = source_domain(config, table)
+        inside = (table["domain"] == source).to_numpy()
+        if not (seen & inside).any():
+            known = sorted(set(table["domain"]))
+            raise DataError(
+                f"No training picture has the source domain {source!r}; there are {', '.join(known)}."
+                f"{did_you_mean(source, known)}"
+            )
+        return _with_split(table, np.where(seen & ~inside, "", table["split"].to_numpy(object)))
+    return table
+
+
+def source_domain(config: Config, table: pd.DataFrame) -> str:
+    """Return the training domain of single_domain: the one that is named, or the only one of the training rows.
+
+    Raises:
+        ConfigError: none is named and there are several.
+    """
+    if config.evaluation.source_domain:
+        return config.evaluation.source_domain
+    seen = sorted(set(table.loc[table["split"].isin(["train", "val"]), "domain"]))
+    if len(seen) != 1 or not seen[0]:
+        raise ConfigError(
+            f"evaluation.protocol=single_domain needs evaluation.source_domain: the training pictures have "
+            f"{len(seen)} domains ({shorten(seen)})."
+        )
+    return str(seen[0])
+
+
+def settle_protocol(config: Config, table: pd.DataFrame) -> Config:
+    """Write the source domain into a configuration that leaves it open; others come back as they are."""
+    evaluation = config.evaluation
+    if evaluation.protocol != "single_domain" or evaluation.source_domain:
+        return config
+    named = evaluation.model_copy(update={"source_domain": source_domain(config, table)})
+    return config.model_copy(update={"evaluation": named})
+
+
+def _with_split(table: pd.DataFrame, split: NDArray[np.object_]) -> pd.DataFrame:
+    changed = table.assign(split=as_text(list(split)).to_numpy())
+    changed.attrs = dict(table.attrs)
+    return changed
 
 
 def rows_of(frame: pd.DataFrame, split: str) -> pd.DataFrame:
@@ -96,3 +171,14 @@ def dataset_name(config: Config) -> str:
     source = Path(config.data.source).resolve()
     # A table called table.csv says nothing; its folder does.
     return source.parent.name if source.stem in ("table", "index", "data", "labels") else source.stem
+
+
+def check_unseen(config: Config, table: pd.DataFrame) -> None:
+    """Refuse what single_domain must not have: a class that is both seen and tested, or training rows of a target.
+
+    Raises:
+        DataError: with the classes or domains that are wrong.
+    """
+    if config.evaluation.protocol == "single_domain":
+        used = table[table["split"] != ""].reset_index(drop=True)
+        single_domain(used, source_domain(config, used))

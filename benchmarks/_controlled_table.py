@@ -1,26 +1,32 @@
-"""The statistics and the table of the controlled study, from its rows and the per-query files of its runs."""
+"""The statistics and the table of the controlled study, from its rows alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from proxemics.evaluation.paired import class_sums, match_queries, paired_bootstrap
+from proxemics.evaluation.paired import ClassSums, paired_bootstrap
 
 METRICS = ("recall_at_1", "map_at_r")
 Row = dict[str, Any]
 
 
-def differences(rows: Sequence[Row], per_query: Callable[[Row], Path]) -> list[Row]:
+def per_class(per_query: pd.DataFrame) -> Row:
+    """Add up the queries of each class: all that paired differences need, small enough to be committed."""
+    groups = per_query.groupby("label", sort=True)
+    sums = {metric: [round(float(value), 6) for value in groups[metric].sum()] for metric in METRICS}
+    return {"labels": list(groups.groups), "count": groups.size().tolist(), **sums}
+
+
+def differences(rows: Sequence[Row]) -> list[Row]:
     """Paired differences of every variant to its base at the same rho, over the seeds that both have.
 
     Args:
-        rows: with ``rho``, ``method``, ``against`` (the base it is compared with) and ``seed``.
-        per_query: finds the per-query file of a row.
+        rows: with ``rho``, ``method``, ``against`` (the base it is compared with), ``seed`` and ``per_class``.
     """
     by = {(row["rho"], row["method"], row["seed"]): row for row in rows}
     found = []
@@ -31,13 +37,7 @@ def differences(rows: Sequence[Row], per_query: Callable[[Row], Path]) -> list[R
         if method == against or not seeds:
             continue
         for metric in METRICS:
-            pairs = []
-            for seed in seeds:
-                first, second = (pd.read_parquet(per_query(by[rho, one, seed])) for one in (method, against))
-                order = match_queries(first["path"].to_numpy(), second["path"].to_numpy())
-                other = second[metric].to_numpy(float)[order]
-                pairs.append(class_sums(first[metric].to_numpy(float), other, first["label"].to_numpy()))
-            one = paired_bootstrap(pairs)
+            one = paired_bootstrap([_pair(ours[seed], by[rho, against, seed], metric) for seed in seeds])
             found.append(
                 {
                     "rho": rho, "method": method, "against": against, "metric": metric, "seeds": seeds,
@@ -45,6 +45,14 @@ def differences(rows: Sequence[Row], per_query: Callable[[Row], Path]) -> list[R
                 }
             )  # fmt: skip
     return found
+
+
+def _pair(first: Row, second: Row, metric: str) -> ClassSums:
+    ours, theirs = first["per_class"], second["per_class"]
+    if ours["labels"] != theirs["labels"] or ours["count"] != theirs["count"]:
+        raise SystemExit(f"Seed {first['seed']}: {first['method']} and {second['method']} have other test pictures.")
+    total = np.array(ours[metric]) - np.array(theirs[metric])
+    return ClassSums(np.array(ours["labels"]), total, np.array(ours["count"], dtype=float))
 
 
 def gaps(rows: Sequence[Row]) -> list[Row]:

@@ -3,13 +3,13 @@
     python benchmarks/controlled.py --data DATA --runs runs/controlled_study --seeds 0 1 2 --workers 2
     python benchmarks/controlled.py --runs runs/controlled_study --table
 
-A queue of runs, seed x rho x variant, that can be killed at any time: a finished run is read from its folder, an
-interrupted one goes on from its checkpoint, and two queues on one folder share the work. Pictures are rendered when a
-seed begins and thrown away, with the stored features of the frozen stages, when all its runs are done. Every run of a
-seed has the same pictures, order of batches, steps and rate; the epoch is the last one for all (validation classes
-share the confounding, see ``controlled_data.py``, so they cannot choose). A row says how the test pictures are found
-as they are and with their light, hue and amplitude shifted, and how well a linear probe reads the scene off the
-embeddings of the test pictures.
+A queue of runs, seed x rho x variant, that can be killed at any time: a row in the result file or in a run folder is
+not computed again, an interrupted run goes on from its checkpoint, and two queues on one folder share the work.
+Pictures are rendered when a seed begins and thrown away, with the stored features of the frozen stages, when all its
+runs are done. Every run of a seed has the same pictures, order of batches, steps and rate; the epoch is the last one
+for all (validation classes share the confounding, see ``controlled_data.py``, so they cannot choose). A row says how
+the test pictures are found as they are and with their light, hue and amplitude shifted, and how well a linear probe
+reads the scene off the embeddings of the test pictures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from _controlled_table import METRICS, differences, gaps, put_into, table
+from _controlled_table import METRICS, differences, gaps, per_class, put_into, table
 from controlled_data import build
 
 from proxemics.core.files import write_json
@@ -91,7 +91,7 @@ def run_cell(tables: dict[float, Path], args: argparse.Namespace, cell: Cell) ->
     """Train and measure one cell, unless it is done or somebody else works on it."""
     folder: Path = args.runs / cell.name
     done = folder / "row.json"
-    lock = None if done.exists() else acquire(folder / "lock", args.runs)
+    lock = None if is_done(cell, args) else acquire(folder / "lock", args.runs)
     if lock is None:
         return
     try:
@@ -138,7 +138,8 @@ def measure(cell: Cell, run: Path, pictures: Path) -> dict[str, Any]:
         "split": "test; the last epoch", "metrics": trained["metrics"], "intervals": trained["intervals"],
         "shifted": {key: shifted[key] for key in METRICS}, "frozen": {key: frozen["metrics"][key] for key in METRICS},
         "scene_probe": probe(run, pictures), "fingerprint": result["data"]["fingerprint"],
-        "timing": result["timing"], "versions": result["versions"], "commit": result["commit"],
+        "timing": result["timing"], "per_class": per_class(pd.read_parquet(run / "per_query.parquet")),
+        "versions": result["versions"], "commit": result["commit"],
     }  # fmt: skip
 
 
@@ -168,7 +169,7 @@ def work(args: argparse.Namespace) -> None:
             if rho > 0 or variant in UNCONFOUNDED
         ]
         cells.sort(key=lambda cell: (cell.variant != "none", args.variants.index(cell.variant)))
-        todo = [cell for cell in cells if not (args.runs / cell.name / "row.json").exists()]
+        todo = [cell for cell in cells if not is_done(cell, args)]
         if not todo:
             continue
         data = args.runs / f"data-seed{seed}"
@@ -176,33 +177,38 @@ def work(args: argparse.Namespace) -> None:
         with ThreadPoolExecutor(args.workers) as pool:
             for _ in pool.map(partial(run_cell, tables, args), todo):
                 pass
-        if all((args.runs / cell.name / "row.json").exists() for cell in cells) and not args.keep:
+        if all(is_done(cell, args) for cell in cells) and not args.keep:
             shutil.rmtree(data, ignore_errors=True)
             shutil.rmtree(args.runs / f"store-seed{seed}", ignore_errors=True)
 
 
-def finished(runs: Path) -> list[dict[str, Any]]:
-    """Read the rows of all finished runs."""
-    return [json.loads(path.read_text()) for path in sorted(runs.glob("seed*/row.json"))]
+def finished(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Read the rows of all finished runs, those of the result file and those of the folders."""
+    written = json.loads(args.result.read_text())["rows"] if args.result.exists() else []
+    rows = written + [json.loads(path.read_text()) for path in sorted(args.runs.glob("seed*/row.json"))]
+    by = {(row["seed"], row["rho"], row["method"]): row for row in rows}
+    return [by[key] for key in sorted(by)]
+
+
+def is_done(cell: Cell, args: argparse.Namespace) -> bool:
+    """Whether there is a row."""
+    key = (cell.seed, cell.rho, cell.variant)
+    return key in {(row["seed"], row["rho"], row["method"]) for row in finished(args)}
 
 
 def write(args: argparse.Namespace) -> None:
     """Write the result file from all finished runs."""
-    rows = finished(args.runs)
+    rows = finished(args)
     if not rows:
         return
-
-    def per_query(row: dict[str, Any]) -> Path:
-        cell = Cell(row["seed"], row["rho"], row["method"])
-        return Path(args.runs) / cell.name / "run" / "per_query.parquet"
 
     command = "python benchmarks/controlled.py --data DATA --runs RUNS"
     whole = {
         "schema": 1, "command": " ".join([command, *(f"--set {one}" for one in args.extra)]),
-        "commit": rows[-1]["commit"], "versions": rows[-1]["versions"], "machine": f"{os.cpu_count()} cores, no GPU",
+        "machine": f"{os.cpu_count()} cores, no GPU",
         "settings": SETTINGS, "variants": VARIANTS,
-        "rows": [{key: value for key, value in row.items() if key not in ("versions", "commit")} for row in rows],
-        "differences": differences(rows, per_query), "gaps": gaps(rows),
+        "rows": rows,
+        "differences": differences(rows), "gaps": gaps(rows),
     }  # fmt: skip
     write_json(args.result, whole)
 

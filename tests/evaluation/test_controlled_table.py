@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-from _controlled_table import differences, gaps, on_page, put_into, table
+from _controlled_table import differences, gaps, on_page, per_class, put_into, table
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> list[dict[str, Any]]:
+def rows() -> list[dict[str, Any]]:
     made = []
     generator = np.random.default_rng(0)
     for seed in range(3):
@@ -26,21 +26,19 @@ def rows(tmp_path: Path) -> list[dict[str, Any]]:
                 {"path": [f"{i}.png" for i in range(100)], "label": [f"c{i % 10}" for i in range(100)]}
             )
             frame["recall_at_1"] = frame["map_at_r"] = hits
-            frame.sample(frac=1, random_state=int(generator.integers(99))).to_parquet(
-                tmp_path / f"{seed}-{rho}-{method}.parquet"
-            )
+            frame = frame.sample(frac=1, random_state=int(generator.integers(99)))
             made.append(
                 {
                     "rho": rho, "method": method, "against": "none", "seed": seed,
                     "metrics": {"recall_at_1": rate, "map_at_r": rate / 2}, "shifted": {"recall_at_1": rate - 0.1},
-                    "scene_probe": {"trained": {"accuracy": 0.25}},
+                    "scene_probe": {"trained": {"accuracy": 0.25}}, "per_class": per_class(frame),
                 }
             )  # fmt: skip
     return made
 
 
-def test_differences_gaps_and_table(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    found = differences(rows, lambda row: tmp_path / f"{row['seed']}-{row['rho']}-{row['method']}.parquet")
+def test_differences_gaps_and_table(rows: list[dict[str, Any]]) -> None:
+    found = differences(rows)
     assert [(d["rho"], d["method"], d["metric"]) for d in found] == [
         (0.95, "couce", "recall_at_1"),
         (0.95, "couce", "map_at_r"),
@@ -55,7 +53,7 @@ def test_differences_gaps_and_table(rows: list[dict[str, Any]], tmp_path: Path) 
     assert shown.endswith("| +50 % |")
 
 
-def test_the_page_shows_the_result_file(tmp_path: Path) -> None:
+def test_the_page_shows_the_result_file() -> None:
     root = Path(__file__).resolve().parents[2]
     whole = json.loads((root / "benchmarks" / "results" / "controlled.json").read_text())
     assert on_page(root / "docs" / "evidence.md") == table(whole, list(whole["variants"]))

@@ -52,6 +52,7 @@ PACKAGES = {
 }
 SIZE = 96
 QUALITY = 78
+ALPHA_QUALITY = 80
 INK = "#1f1f1f"
 """Replaces ``currentColor``, which the high-contrast style is drawn in."""
 _LARGEST = 1 << 28
@@ -106,6 +107,7 @@ def build_emoji(
             "name": "emoji5",
             "size": SIZE,
             "webp_quality": QUALITY,
+            "webp_alpha_quality": ALPHA_QUALITY,
             "ink": INK,
             "packages": {style: package._asdict() for style, package in chosen_packages.items()},
         },
@@ -189,4 +191,4 @@ def resvg() -> Render:
 
 def _save(png: bytes, place: Path) -> None:
     with Image.open(io.BytesIO(png)) as picture:
-        picture.convert("RGBA").save(place, "WEBP", quality=QUALITY, method=4)
+        picture.convert("RGBA").save(place, "WEBP", quality=QUALITY, alpha_quality=ALPHA_QUALITY, method=4)

@@ -265,6 +265,7 @@ def _name(
     known, unknown = _scaled(fitted, asked)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="lbfgs failed to converge")  # the last digits do not matter here
+        warnings.filterwarnings("ignore", message="The number of unique classes is greater")  # few rows of many values
         probe = linear.LogisticRegression(C=1 / ridge, max_iter=_STEPS).fit(known, values)
     named: NDArray[np.int64] = probe.predict(unknown)
     return named

@@ -46,7 +46,7 @@ PROBES = ("background", "nuisance", "decodability", "geometry", "certainty")
 QUERIES = 300
 """Pictures at most that are put through every level of every nuisance."""
 DONORS = 16
-"""Backgrounds that objects are pasted on, to see whether they can be read from the embedding."""
+"""Backgrounds at most that objects are pasted on, to see whether they can be read from the embedding."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,7 @@ def measure(
     queries = balanced_rows(sample.classes, min(QUERIES, len(sample.classes)), seed, least=2)
     if "background" in only:
         _background(found, embed, sample, clean, grey, seed, advance)
+        _shared_scene(found, sample.scenes, clean)
     wanted = _wanted(only)
     if wanted:
         found.curves = nuisance_curves(
@@ -196,8 +197,6 @@ def _background(
     seed: int,
     advance: Advance | None,
 ) -> None:
-    if sample.scenes is not None:
-        _shared_scene(found, sample, clean)
     if sample.masks is None:
         found.skipped["background"] = "There is no mask, alpha channel or box, and none could be estimated."
         return
@@ -219,10 +218,10 @@ def _background(
         found.numbers[f"background/drift_{how}"] = Measured(one.drift[how], more={"alone": one.drift["alone"]})
 
 
-def _shared_scene(found: Findings, sample: Sample, clean: Tensor) -> None:
+def _shared_scene(found: Findings, scenes: Rows | None, clean: Tensor) -> None:
     """Share of pictures whose nearest other picture has the same background; by chance as often as any other has."""
-    scenes = sample.scenes
-    assert scenes is not None
+    if scenes is None:
+        return
     nearest = nearest_neighbours(clean, k=1).indices[:, 0]
     sizes = np.bincount(scenes)[scenes]
     chance = float(((sizes - 1) / max(len(scenes) - 1, 1)).mean())
@@ -250,8 +249,11 @@ def _pasted(found: Findings, embed: Embed, sample: Sample, seed: int, advance: A
         found.skipped["decodability/pasted"] = f"Pasted backgrounds need {DONORS} pictures with a mask."
         return
     draw = numpy_generator(seed, "pasted")
-    donors = draw.permutation(masks.rows)[:DONORS]
-    which = draw.permutation(np.arange(len(masks.rows)) % DONORS)
+    donors = draw.permutation(masks.rows)
+    if sample.scenes is not None:  # one of each known background
+        donors = donors[np.sort(np.unique(sample.scenes[donors], return_index=True)[1])]
+    donors = donors[:DONORS]
+    which = draw.permutation(np.arange(len(masks.rows)) % len(donors))
     scenes = paint_over(sample.pictures[donors], masks.values[donors])
     rows = masks.rows
     batches = (

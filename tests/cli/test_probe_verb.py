@@ -1,0 +1,75 @@
+"""`proxemics probe` on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxemics.cli.main import main
+from proxemics.models.bundle import save_bundle
+from proxemics.models.embedder import Embedder
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return save_bundle(Embedder("test_resnet", dim=16, weights="none", size=32), tmp_path / "bundle")
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["proxemics", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    code = stopped.value.code
+    return code if isinstance(code, int) else 0 if code is None else 1
+
+
+def test_it_writes_the_card_and_prints_it(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], bundle: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "card.json"
+    where = ["probe", str(bundle), "--data", str(tiny_folder), "--images", "24", "--out", str(out), "-q"]
+    assert call(monkeypatch, *where, "--only", "geometry,certainty") == 0
+    shown = capfd.readouterr().out
+    assert "Hubness" in shown
+    assert "AUROC of certainty" in shown
+    assert "Goes with the background" not in shown
+    card = json.loads(out.read_text())
+    assert card["probes"] == ["geometry", "certainty"]
+    assert call(monkeypatch, *where, "--only", "geometry", "--only", "certainty", "--json") == 0
+    assert json.loads(capfd.readouterr().out) == card
+    assert not (bundle / "probe.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--only", "colour"], "'colour' is no probe"),
+        (["--images", "1"], "images=1; give 8 or more"),
+        (["--cause", "camera"], "no column 'camera'"),
+        (["--split", "tset"], "--split 'tset': use test, val or train."),
+        (["--where", "label"], "--where 'label': write COLUMN=VALUE"),
+    ],
+)
+def test_errors_are_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    bundle: Path,
+    tiny_folder: Path,
+    arguments: list[str],
+    words: str,
+) -> None:
+    assert call(monkeypatch, "probe", str(bundle), "--data", str(tiny_folder), *arguments) == 2
+    error = capfd.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+    assert error.startswith("Error: ")
+
+
+def test_a_bundle_alone_has_no_pictures(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], bundle: Path
+) -> None:
+    assert call(monkeypatch, "probe", str(bundle)) == 2
+    assert "name the pictures to probe with --data" in capfd.readouterr().err

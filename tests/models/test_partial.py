@@ -68,6 +68,6 @@ def test_live_features_get_a_gradient_although_all_below_is_frozen() -> None:
 def test_tokens_that_form_no_map_are_refused() -> None:
     embedder = built("test_vit")
     features = embedder.features_at(torch.randn(1, 3, 96, 96), "block0")
-    odd = StageFeatures(features.stage, features.value[:, :7], features.size, features.info)
+    odd = StageFeatures(features.stage, features.value[:, :24], features.size, features.info)
     with pytest.raises(ModelError, match="form no map"):
         odd.as_map()

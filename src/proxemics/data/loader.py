@@ -83,6 +83,7 @@ def make_loader(
         >>> from pathlib import Path
         >>> import numpy as np
         >>> from PIL import Image
+        >>> from proxemics.data.dataset import ImageDataset
         >>> from proxemics.data.preprocess import Preprocess
         >>> file = Path(tempfile.mkdtemp()) / "a.png"
         >>> Image.new("RGB", (40, 20), "white").save(file)

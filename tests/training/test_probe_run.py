@@ -141,24 +141,27 @@ def test_raw_embeddings_come_as_in_evaluation(bundle: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(find_packaged("tf_efficientnet_lite0") is None, reason="the package with the weights is absent")
 def test_a_model_trained_on_tied_backgrounds_scores_worse(tmp_path: Path) -> None:
     cards = {}
     for rho in (0.0, 0.95):
-        spec = ConfoundedSpec(train_classes=40, test_classes=40, per_class=8, size=64, rho=rho)
+        spec = ConfoundedSpec(train_classes=40, test_classes=40, per_class=12, size=64, rho=rho)
         settings = [
             f"data.source={write(spec, tmp_path / f'set{rho}')}", "data.size=64", "data.val_fraction=0.1",
-            "data.workers=0", "model.dim=64", "train.epochs=5", "train.batch_size=32", "train.per_class=4",
+            "data.workers=0", "model.dim=64", "loss.name=norm_softmax", "train.epochs=12",
+            "train.batch_size=32", "train.per_class=4",
             "train.tensorboard=false", "train.device=cpu", "evaluation.bootstrap=0", "evaluation.recall_at=[1]",
         ]  # fmt: skip
         proxemics.fit(make_config({}, settings), tmp_path / f"run{rho}")
-        card = probe(tmp_path / f"run{rho}", images=200, only=["background", "decodability", "geometry"])
+        card = probe(tmp_path / f"run{rho}", images=160, only=["background", "decodability", "geometry"])
         cards[rho] = {f"{one['probe']}/{one['name']}": one["value"] for one in card["numbers"]}
     honest, confounded = cards[0.0], cards[0.95]
-    assert confounded["background/follows"] > honest["background/follows"] + 0.05
-    assert confounded["background/drift_swapped"] > honest["background/drift_swapped"] + 0.05
-    assert confounded["background/nearest_shares"] > honest["background/nearest_shares"] + 0.05
+    # Measured: follows .20 and .73, drift .44 and .71, shares .24 and .61, R@1 .26 and .06, pasted .61 and .90.
+    assert confounded["background/follows"] > honest["background/follows"] + 0.2
+    assert confounded["background/drift_swapped"] > honest["background/drift_swapped"] + 0.1
+    assert confounded["background/nearest_shares"] > honest["background/nearest_shares"] + 0.15
     assert confounded["background/recall_clean"] < honest["background/recall_clean"] - 0.1
-    assert confounded["decodability/pasted"] > honest["decodability/pasted"] + 0.2
-    assert confounded["decodability/background"] > honest["decodability/background"] + 0.1
+    assert confounded["decodability/pasted"] > honest["decodability/pasted"] + 0.1
+    assert confounded["decodability/background"] > honest["decodability/background"] + 0.15
+    assert confounded["geometry/gap"] > honest["geometry/gap"] + 0.2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,9 @@ def probe(
     wanted = tuple(name for name in PROBES if name in only) or PROBES
     rows = _rows(folder, config, source, where, split)
     before = _untrained(model, device) if untrained else None
-    sample = _sample(model, before, rows, folder, config, wanted, causes, images, seed, device, reporter)
+    sample = _sample(model, before, rows, config, wanted, causes, images, seed, device, reporter)
+    if "geometry" in wanted and source is None:  # training classes of another set are no match for these
+        sample = _with_seen(sample, folder, model, config, seed, reporter)
     models = [model] if before is None else [model, before]
     reporter.start(_TASK, len(models) * count_passes(sample, wanted))
     card = bias_card(
@@ -154,7 +157,6 @@ def _sample(
     model: Embedder,
     before: Embedder | None,
     rows: pd.DataFrame,
-    folder: RunFolder,
     config: Config,
     wanted: Sequence[str],
     causes: Sequence[str],
@@ -178,10 +180,9 @@ def _sample(
     masks = None
     if {"background", "decodability"} & set(wanted):
         masks = read_masks(chosen, model.preprocess, max_pixels=config.data.max_pixels)
-        masks = masks or _estimated(model, before, pictures, device)
+        masks = masks or _estimated(model, before or _untrained(model, device), pictures, device)
     scenes = next((name for name in SCENES if name in chosen.columns and chosen[name].nunique() > 1), None)
     categories, quantities = _columns(chosen, scenes, causes)
-    seen = _seen(folder, model, config, len(chosen), seed, reporter) if "geometry" in wanted else None
     return Sample(
         pictures=pictures,
         classes=_codes(chosen["label"]),
@@ -189,8 +190,6 @@ def _sample(
         scenes=None if scenes is None else _codes(chosen[scenes]),
         categories=categories,
         quantities=quantities,
-        seen=None if seen is None else seen[1],
-        seen_classes=None if seen is None else _codes(seen[0]["label"]),
     )
 
 
@@ -240,17 +239,18 @@ def _columns(
     return categories, quantities
 
 
-def _seen(
-    folder: RunFolder, model: Embedder, config: Config, images: int, seed: int, reporter: Reporter
-) -> tuple[pd.DataFrame, Tensor] | None:
+def _with_seen(
+    sample: Sample, folder: RunFolder, model: Embedder, config: Config, seed: int, reporter: Reporter
+) -> Sample:
+    """Add as many pictures of training classes, if the run has its split."""
     if not folder.split.exists():
-        return None
+        return sample
     table = load_split(folder.split)
     rows = table[table["split"] == "train"].reset_index(drop=True)
     if rows.empty:
-        return None
-    found = _pictures(rows, model, config, images, seed, reporter, "read training classes")
-    return found if len(found[0]) else None
+        return sample
+    chosen, pictures = _pictures(rows, model, config, len(sample.pictures), seed, reporter, "read training classes")
+    return replace(sample, seen=pictures, seen_classes=_codes(chosen["label"])) if len(chosen) else sample
 
 
 def _proxies(folder: RunFolder, dim: int) -> Tensor | None:

@@ -85,14 +85,10 @@ def _show(card: dict[str, Any], console: Console) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for head, side in (
-        ("probe", "left"),
-        ("value", "right"),
-        ("untrained", "right"),
-        ("chance", "right"),
-        ("", "left"),
-    ):
-        table.add_column(head, justify=side)  # type: ignore[arg-type]  # rich spells the sides as a Literal
+    table.add_column("probe")
+    for head in ("value", "untrained", "chance"):
+        table.add_column(head, justify="right")
+    table.add_column("")
     arrows = {"up": "↑", "down": "↓", "": " "}
     for one in card["numbers"]:
         values = [_amount(one[key], one["unit"]) for key in ("value", "untrained", "chance")]

@@ -13,6 +13,7 @@ from typing import IO, NamedTuple
 from proxemics.core.errors import DataError
 
 _BLOCK = 1 << 20
+# zipfile says RuntimeError to a member with a password and NotImplementedError to a compression it does not know.
 _DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError, NotImplementedError)
 
 

@@ -114,13 +114,13 @@ def test_finite_on_every_proxy_loss(world, name: str) -> None:
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("one_class", [False, True])
 def test_tiny_and_one_class_batches(world, size: int, one_class: bool) -> None:
-    for options in ({}, {"fraction": 0.5}, {"mode": "swap"}):
+    for options in ({"fraction": 1.0}, {"fraction": 0.5}, {"fraction": 1.0, "mode": "swap"}):
         here = world(couce(**options), size=size, one_class=one_class)
         terms = here.terms()
         gradients = here.gradients(terms)
         for value in [*terms.values(), *(g for g in gradients.values() if g is not None)]:
             assert torch.isfinite(value).all()
-        assert ("msrci_view" in terms) == (size == 2 or not options.get("fraction"))
+        assert ("msrci_view" in terms) == (size == 2 or options["fraction"] == 1)
 
 
 def test_autocast(world) -> None:

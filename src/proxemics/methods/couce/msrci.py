@@ -108,7 +108,7 @@ class MSRCI(Method):
         relu: bool = False,
         foreground_only: bool = False,
         gate_temp: float = 0.5,
-        fraction: float = 1.0,
+        fraction: float = 0.5,
         tau: float = 0.1,
         top_negatives: int | None = None,
         stop_grad: bool = True,

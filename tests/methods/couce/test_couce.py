@@ -150,7 +150,7 @@ def test_the_ramp_multiplies_all_terms(world) -> None:
 
 
 def test_the_terms_by_hand(world) -> None:
-    here = world(MSRCI(lambda_a=0.5, keep_dc=True))
+    here = world(MSRCI(fraction=1.0, lambda_a=0.5, keep_dc=True))
     terms, step = here.terms(), here.step.taken[0][1]
     stage = here.embedder.encode_with(here.batch.features.value, ["layer2"])[1]["layer2"]
     again = here.method.draw(replace(step, generator=method_generator(3)))
@@ -222,7 +222,7 @@ def test_pick_one_uses_each_layer(world) -> None:
 
 
 def test_foreground_only_spares_the_background(world) -> None:
-    here = world(MSRCI(foreground_only=True))
+    here = world(MSRCI(fraction=1.0, foreground_only=True))
     changed = []
     views = here.method.views
     here.method.views = lambda step: changed.extend(views(step)) or changed  # type: ignore[method-assign]
@@ -253,7 +253,7 @@ def test_proxies_can_be_left_out_of_the_divergence(world) -> None:
 
 
 def test_vit_keeps_its_class_token(world) -> None:
-    here = world(MSRCI(layer="block2"), trunk="test_vit")
+    here = world(MSRCI(fraction=1.0, layer="block2"), trunk="test_vit")
     views, seen = here.method.views, []
     here.method.views = lambda step: seen.extend(views(step)) or seen  # type: ignore[method-assign]
     here.terms()

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from _real_ledger import restore
+
 from proxemics.core.errors import TrainingError
 from proxemics.training.sweep.cells import Cell, make_cell
 from proxemics.training.sweep.choose import Choice, choose, search_metric
@@ -39,11 +41,13 @@ class Study:
         plan: with tables named.
         out: folder of all runs.
         tables: set to its table.
+        ledger: records of runs that were finished elsewhere.
     """
 
     plan: Plan
     out: Path
     tables: dict[str, Path]
+    ledger: Path | None = None
     missing: set[str] = field(init=False, default_factory=set)
     """What could not be chosen, because all its trials failed."""
     _cells: dict[str, Cell] = field(init=False, default_factory=dict)
@@ -60,11 +64,13 @@ class Study:
         return groups
 
     def cell(self, dataset: str, variant: str, settings: Settings, seed: int) -> Cell:
-        """Return one run; no data set stands for the first."""
+        """Return one run, from the ledger if it was finished elsewhere; no data set stands for the first."""
         name = dataset or next(iter(self.plan.datasets))
         key = repr((name, variant, settings, seed))
         if key not in self._cells:
             self._cells[key] = make_cell(self.plan, self.out, name, variant, settings, seed)
+            if self.ledger is not None:
+                restore(self._cells[key], self.ledger)
         return self._cells[key]
 
     def choosers(self) -> list[str]:

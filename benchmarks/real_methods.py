@@ -5,7 +5,8 @@
     python benchmarks/real_methods.py --data DATA --runs runs/real_methods --table
 
 The plan is ``real_methods.yaml``; runs, locks, checkpoints and the choice of settings are those of `proxemics sweep`,
-so the queue may be killed at any time and given again, also twice at once, and finished runs are never computed again.
+so the queue may be killed at any time and given again, also twice at once, and finished runs are never computed
+again: what the study needs of them is kept in ``results/real_methods_runs``, and a queue elsewhere goes on from there.
 What a sweep does not do is done here: settings are chosen on two sets and used on their neighbours (``CHOOSERS``);
 "combined" takes the chosen settings of its parts, and its trials are the combinations; every domain searches every
 other; and what a row does not need is thrown away: a run's weights when it is measured, the stored features of a set
@@ -27,6 +28,7 @@ from typing import Any, NoReturn
 
 import pandas as pd
 import yaml
+from _real_ledger import LEDGER, keep
 from _real_rows import seconds, settle, store_seconds
 from _real_study import CHOOSERS, Study
 from _real_summary import differences, table, verdicts
@@ -70,6 +72,8 @@ def measure_quietly(cell: Cell, out: Path) -> None:
     """Measure a finished run; one that cannot be measured must not stop the others."""
     try:
         settle(cell, out)
+        if cell.state == "done":
+            keep(cell, LEDGER)
     except (ProxemicsError, OSError) as error:
         print(f"{cell.name} is done but cannot be measured: {error}", flush=True)
 
@@ -195,7 +199,7 @@ def lay_out(args: argparse.Namespace) -> Study:
     changes: dict[str, Any] = {"datasets": datasets}
     if args.seeds:
         changes["seeds"] = args.seeds
-    return Study(plan.model_copy(update=changes), args.runs, tables)
+    return Study(plan.model_copy(update=changes), args.runs, tables, LEDGER)
 
 
 def show(study: Study, args: argparse.Namespace) -> None:

@@ -38,6 +38,14 @@ class EvaluationError(ProxemicsError, ValueError):
     """Embeddings or labels cannot be evaluated."""
 
 
+class SearchError(ProxemicsError, ValueError):
+    """An index, or what it was asked, is not usable."""
+
+
+class ExportError(ProxemicsError, RuntimeError):
+    """A model cannot be exported, or an engine cannot run it."""
+
+
 class TrainingError(ProxemicsError, RuntimeError):
     """Training cannot go on; the last good checkpoint is kept."""
 

@@ -1,0 +1,1 @@
+"""The embedded index: one folder, one writer, many readers."""

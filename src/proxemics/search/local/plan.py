@@ -1,0 +1,166 @@
+"""How a search is done: by the graph where that pays, exactly otherwise; always complete."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proxemics.search.local.exact import Found, Names, ranked, rescore, screened
+from proxemics.search.local.graph import Graph
+from proxemics.search.local.screens import CodeScreen, FloatScreen, Screen
+from proxemics.search.local.snapshot import Snapshot
+
+FEW = 2000
+"""Up to so many rows are scanned: a scan of them is as fast as a graph, and exact."""
+SPARE = 16
+"""Rows more than needed that are asked of a graph where some of its answers will be dropped."""
+
+Answer = tuple[Sequence[int], NDArray[np.float32]]
+"""Slots and scores of one query, the best first."""
+
+
+def nearest(
+    snapshot: Snapshot,
+    queries: NDArray[np.float32],
+    k: int,
+    *,
+    matching: NDArray[np.int64] | None,
+    names: Names,
+    exact: bool = False,
+) -> list[Answer]:
+    """Find the k nearest rows of each query.
+
+    Args:
+        snapshot: what to search.
+        queries: (Q, D) unit rows, at least one.
+        k: rows a query.
+        matching: (n,) rising slots that may come back; None: all that are not removed.
+        names: gives the ids of slots, asked for where scores are equal.
+        exact: do not use the graph.
+
+    Returns:
+        For each query min(k, rows that may come back) slots and scores.
+    """
+    allowed = snapshot.live if matching is None else len(matching)
+    if allowed == 0:
+        return [([], np.empty(0, np.float32)) for _ in queries]
+    graph = None if exact else snapshot.graph
+    fetch = 0 if graph is None else _fetch(snapshot, graph, k, matching)
+    if graph is None or not fetch:
+        return _listed(ranked(_exactly(snapshot, queries, k, matching), len(queries), k, names))
+    return _by_graph(snapshot, graph, queries, k, fetch, matching, names)
+
+
+def _fetch(snapshot: Snapshot, graph: Graph, k: int, matching: NDArray[np.int64] | None) -> int:
+    """How many rows to ask of the graph; 0 where a scan is better."""
+    covered = graph.facts.covered
+    if matching is None:
+        usable = covered - int(np.searchsorted(snapshot.dead, covered))
+    else:
+        usable = int(np.searchsorted(matching, covered))
+    if usable <= max(FEW, covered // 20 if matching is not None else 0):
+        return 0
+    wanted = k if usable == covered else math.ceil(1.3 * k * covered / usable) + SPARE
+    if graph.is_int8:
+        wanted = max(wanted, 2 * k)
+    return wanted if wanted <= max(covered // 4, FEW // 4) else 0
+
+
+def _by_graph(
+    snapshot: Snapshot,
+    graph: Graph,
+    queries: NDArray[np.float32],
+    k: int,
+    fetch: int,
+    matching: NDArray[np.int64] | None,
+    names: Names,
+) -> list[Answer]:
+    slots, scores = graph.search(queries, fetch)
+    covered = graph.facts.covered
+    is_all = matching is None and len(snapshot.dead) == 0
+    if is_all and fetch == k and covered == snapshot.state.length and _settled(slots, scores):
+        return list(zip(slots.tolist(), scores, strict=True))
+    good = slots >= 0
+    if not is_all:
+        good &= _mask(snapshot, matching)[slots]
+    usable = int(np.searchsorted(matching, covered)) if matching is not None else covered
+    usable -= int(np.searchsorted(snapshot.dead, covered)) if matching is None else 0
+    short = np.flatnonzero(good.sum(axis=1) < min(k, usable))
+    good[short] = False
+    query, place = np.nonzero(good)
+    parts = [_scored(snapshot, queries, query, slots[query, place])]
+    if covered < snapshot.state.length:
+        late = _late(snapshot, covered, matching)
+        if late.size:
+            parts.append(_exactly(snapshot, queries, k, late))
+    found = _without(parts, short)
+    if short.size:
+        inner, slot, score = _exactly(snapshot, queries[short], k, matching)
+        found.append((short[inner], slot, score))
+    joined = tuple(np.concatenate(part) for part in zip(*found, strict=True))
+    return _listed(ranked((joined[0], joined[1], joined[2]), len(queries), k, names))
+
+
+def _settled(slots: NDArray[np.int64], scores: NDArray[np.float32]) -> bool:
+    """Whether every place is taken and no two neighbours in a list are equal, so that nothing has to be sorted."""
+    return bool((slots[:, -1] >= 0).all()) and bool((scores[:, 1:] < scores[:, :-1]).all())
+
+
+def _scored(
+    snapshot: Snapshot, queries: NDArray[np.float32], query: NDArray[np.int64], slots: NDArray[np.int64]
+) -> Found:
+    return query, slots, rescore(snapshot.vectors, queries, query, slots)
+
+
+def _mask(snapshot: Snapshot, matching: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+    mask = np.full(snapshot.state.length, matching is None)
+    if matching is None:
+        mask[snapshot.dead] = False
+    else:
+        mask[matching] = True
+    return mask
+
+
+def _late(snapshot: Snapshot, covered: int, matching: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Rows that were added after the graph was built."""
+    if matching is not None:
+        return matching[np.searchsorted(matching, covered) :]
+    gone = snapshot.dead[np.searchsorted(snapshot.dead, covered) :]
+    return np.setdiff1d(np.arange(covered, snapshot.state.length), gone, assume_unique=True)
+
+
+def _without(parts: list[Found], dropped: NDArray[np.int64]) -> list[Found]:
+    if not dropped.size:
+        return parts
+    kept = []
+    for query, slot, score in parts:
+        stays = ~np.isin(query, dropped)
+        kept.append((query[stays], slot[stays], score[stays]))
+    return kept
+
+
+def _exactly(snapshot: Snapshot, queries: NDArray[np.float32], k: int, matching: NDArray[np.int64] | None) -> Found:
+    """Score every pair that may be among the exact k nearest."""
+    length = snapshot.state.length
+    slots = matching
+    if slots is None and 2 * len(snapshot.dead) > length:
+        slots = np.setdiff1d(np.arange(length), snapshot.dead, assume_unique=True)
+    if slots is not None and 2 * len(slots) < length:
+        query, column = screened(FloatScreen(snapshot.vectors, queries, slots), k, np.empty(0, np.int64))
+        return _scored(snapshot, queries, query, slots[column])
+    hidden = snapshot.dead if slots is None else np.setdiff1d(np.arange(length), slots, assume_unique=True)
+    query, column = screened(_screen(snapshot, queries), k, hidden)
+    return _scored(snapshot, queries, query, column)
+
+
+def _screen(snapshot: Snapshot, queries: NDArray[np.float32]) -> Screen:
+    if snapshot.codes is not None and snapshot.scales is not None:
+        return CodeScreen(snapshot.codes, snapshot.scales, queries)
+    return FloatScreen(snapshot.vectors, queries)
+
+
+def _listed(answers: list[tuple[NDArray[np.int64], NDArray[np.float32]]]) -> list[Answer]:
+    return [(slots.tolist(), scores) for slots, scores in answers]

@@ -1,0 +1,93 @@
+"""Fast scores of queries against many rows, with a bound on their error.
+
+The bound of a float32 product of D terms is the usual one on any order of summation (Higham, Accuracy and Stability of
+Numerical Algorithms, section 3.1); that of 8-bit rows is Cauchy-Schwarz on what rounding lost.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proxemics.search.local.codes import quantise
+
+_UNIT = 2.0**-24
+
+
+class Screen(Protocol):
+    """Scores of all queries against a range of columns.
+
+    Attributes:
+        columns: how many rows can be asked for.
+        eps: (Q,) float32, how far a score may be from the exact one.
+    """
+
+    columns: int
+    eps: NDArray[np.float32]
+
+    def tile(self, first: int, last: int, queries: slice, out: NDArray[np.float32]) -> None:
+        """Write the scores (q, last - first) of some queries."""
+        ...
+
+
+class FloatScreen:
+    """Single-precision products.
+
+    Args:
+        vectors: (N, D) unit rows.
+        queries: (Q, D) unit rows.
+        slots: (n,) rising rows to look at; None: all.
+    """
+
+    def __init__(
+        self, vectors: NDArray[np.float32], queries: NDArray[np.float32], slots: NDArray[np.int64] | None = None
+    ) -> None:
+        self._vectors, self._queries, self._slots = vectors, queries, slots
+        self.columns = len(vectors) if slots is None else len(slots)
+        self.eps = np.full(len(queries), (queries.shape[1] + 8) * _UNIT * 1.01 + 1e-30, np.float32)
+
+    def tile(self, first: int, last: int, queries: slice, out: NDArray[np.float32]) -> None:
+        """Write the scores (q, last - first) of some queries."""
+        rows = self._vectors[first:last] if self._slots is None else self._vectors[self._slots[first:last]]
+        some = self._queries[queries]
+        if len(some) == 1:
+            np.dot(rows, some[0], out=out[0])
+            return
+        import torch
+
+        torch.mm(torch.from_numpy(some), torch.from_numpy(rows).T, out=torch.from_numpy(out))
+
+
+class CodeScreen:
+    """Products of 8-bit codes, in units of the query's own step, over all rows.
+
+    Args:
+        codes: (N, D) int8.
+        scales: (N, 2) steps and lost lengths, see :func:`~proxemics.search.local.codes.quantise`.
+        queries: (Q, D) unit rows.
+    """
+
+    def __init__(self, codes: NDArray[np.int8], scales: NDArray[np.float32], queries: NDArray[np.float32]) -> None:
+        self._codes, self.columns = codes, len(codes)
+        self._whole = np.empty(0, np.int32)
+        self._steps = np.ascontiguousarray(scales[:, 0])
+        self._queries, own = quantise(queries)
+        lost = float(scales[:, 1].max(initial=0.0))
+        # |x.y - x'.y'| <= |x - x'| |y| + |x'| |y - y'|, and the product is rounded to float32 twice.
+        bound = own[:, 1].astype(np.float64) * (1 + 1e-6) + (1 + own[:, 1]) * lost + 4 * _UNIT
+        self.eps = (bound / own[:, 0] * (1 + 1e-6)).astype(np.float32)
+
+    def tile(self, first: int, last: int, queries: slice, out: NDArray[np.float32]) -> None:
+        """Write the scores (q, last - first) of some queries."""
+        import torch
+
+        if self._whole.size < out.size:
+            self._whole = np.empty(out.size, np.int32)
+        whole = torch.from_numpy(self._whole[: out.size].reshape(out.shape))
+        left, right = torch.from_numpy(self._queries[queries]), torch.from_numpy(self._codes[first:last])
+        torch._int_mm(left, right.T, out=whole)
+        scores = torch.from_numpy(out)
+        scores.copy_(whole)
+        scores.mul_(torch.from_numpy(self._steps[first:last]))

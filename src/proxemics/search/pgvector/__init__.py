@@ -1,0 +1,5 @@
+"""The index on PostgreSQL with the extension pgvector."""
+
+from proxemics.search.pgvector.index import PgVectorIndex
+
+__all__ = ["PgVectorIndex"]

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from proxemics.cli.options import QuietOption, SetOption, WhereOption
 
+if TYPE_CHECKING:
+    from proxemics.export.jobs.run import JobReport
+
 
 def embed(
     model: Annotated[Path, typer.Argument(help="A run folder or a bundle folder.")],
-    source: Annotated[str, typer.Argument(help="Folder of pictures, or a CSV or Parquet table.")],
-    out: Annotated[Path, typer.Option("--out", help="A .parquet file, or .npy with a .csv of paths beside it.")] = Path(
-        "embeddings.parquet"
-    ),
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="Folder of pictures, CSV or Parquet table, Parquet with pictures inside, zip or tar archive."
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", help="A .parquet file, or .npy with a .csv of ids and a .json about the model beside it."
+        ),
+    ] = Path("embeddings.parquet"),
     kappa: Annotated[
         bool,
         typer.Option(
@@ -24,53 +35,119 @@ def embed(
             "label. It means certainty only for models trained with probabilistic proxies.",
         ),
     ] = False,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", metavar="COLUMN", help="Carry this column of the table along; may be repeated."),
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            help="auto (the fastest exact one), torch, onnxruntime, openvino, or ray: the same job on a Ray cluster; "
+            "ray:onnxruntime names the engine there.",
+        ),
+    ] = "auto",
+    precision: Annotated[
+        str,
+        typer.Option("--precision", help="float32, bf16 (faster, a little off), or int8 (of an exported bundle)."),
+    ] = "float32",
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Threads that read and embed; default: all cores.")
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Pictures a forward pass.")] = 32,
+    on_error: Annotated[
+        Literal["stop", "skip"],
+        typer.Option("--on-error", help="At a picture that cannot be read: stop, or skip it and list it."),
+    ] = "stop",
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Throw away what an unfinished job of other options left.")
+    ] = False,
+    ray_address: Annotated[
+        str | None,
+        typer.Option("--ray-address", metavar="HOST:PORT", help="Of a running Ray cluster; default: one for this job."),
+    ] = None,
     where: WhereOption = None,
     assignments: SetOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Turn pictures into embeddings, one row a picture, with path and label."""
+    """Turn pictures into embeddings, one row a picture, with id, path and label. Killed, the same command goes on."""
     from rich.console import Console
 
     from proxemics.cli.progress import TerminalReporter
     from proxemics.core.config import make_config
     from proxemics.core.errors import ConfigError
-    from proxemics.data.sources import load_table
     from proxemics.evaluation.lengths import length_varies
-    from proxemics.training.build import build_fabric
+    from proxemics.export.jobs.output import SUFFIXES
+    from proxemics.export.jobs.pictures import open_pictures
+    from proxemics.export.jobs.run import JobOptions, embed_pictures
     from proxemics.training.evaluate_run import open_model
-    from proxemics.training.shards import embed_rows_with_certainty
 
-    if out.suffix not in (".parquet", ".npy"):
+    if out.suffix not in SUFFIXES:
         raise ConfigError(f"--out {out}: the name must end in .parquet or .npy.")
     config = make_config({}, [*(assignments or []), "train.devices=1"])
-    filters = dict(item.partition("=")[::2] for item in where or [])
-    frame = load_table(source, where=filters or None, layout=_layout(Path(source))).reset_index(drop=True)
-    embedder = open_model(model)
-    if kappa and not length_varies(embedder):
+    if kappa and not length_varies(open_model(model)):
         raise ConfigError(
             f"--kappa: the model in {model} ends in a layer norm without a head, so all its embeddings have the same "
             "length and kappa says nothing; leave --kappa out."
         )
-    fabric = build_fabric(config)
-    embedder.to(fabric.device)
-    reporter = TerminalReporter(Console(stderr=True), quiet=quiet)
-    embeddings, lengths = embed_rows_with_certainty(
-        config, embedder, frame, fabric=fabric, cache=None, reporter=reporter, task="embed"
+    on_ray, inner = _ray(engine, ray_address)
+    pictures = open_pictures(
+        source,
+        where=dict(item.partition("=")[::2] for item in where or []),
+        label=config.data.label,
+        domain=config.data.domain,
+        keep=keep or [],
+        on_error=on_error,
     )
-    rows = frame[["path", "label", "domain"]].copy()
+    options = JobOptions(
+        engine=inner,
+        precision=precision,
+        threads=threads,
+        device=config.train.device,
+        batch=batch,
+        kappa=kappa,
+        on_error=on_error,
+        restart=restart,
+        max_pixels=config.data.max_pixels,
+        ray=on_ray,
+        ray_address=ray_address,
+    )
+    reporter = TerminalReporter(Console(stderr=True), quiet=quiet)
+    report = embed_pictures(model, pictures, out, options, reporter=reporter)
     if kappa:
-        rows["kappa"] = lengths
         reporter.say(_about_kappa(model))
-    _write(out, rows, embeddings)
-    typer.echo(f"Embeddings: {out} ({embeddings.shape[0]} x {embeddings.shape[1]}, float32, unit length)")
+    reporter.say(_rate(report))
+    _tell(report, kappa)
+
+
+def _ray(engine: str, address: str | None) -> tuple[bool, str]:
+    """Read `ray` and `ray:NAME`; everything else is the name of an engine on this machine."""
+    from proxemics.core.errors import ConfigError
+
+    kind, _, inner = engine.partition(":")
+    if kind == "ray":
+        return True, inner or "auto"
+    if address is not None:
+        raise ConfigError(f"--ray-address {address} goes with --engine ray; add it.")
+    return False, engine
+
+
+def _rate(report: JobReport) -> str:
+    if not report.embedded:
+        return "All pictures were done already."
+    return (
+        f"{report.embedded} pictures in {report.seconds:.1f} s, {report.pictures_per_s:.0f} pictures/s, "
+        "read and embedded."
+    )
+
+
+def _tell(report: JobReport, kappa: bool) -> None:
+    out = report.out
+    typer.echo(f"Embeddings: {out} ({report.count} x {report.dim}, float32, unit length)")
     if kappa:
         typer.echo(f"Kappa: column kappa of {out if out.suffix == '.parquet' else out.with_suffix('.csv')}")
-
-
-def _layout(source: Path) -> Literal["class", "flat"]:
-    """Take a folder without sub-folders for pictures without labels."""
-    is_flat = source.is_dir() and not any(child.is_dir() for child in source.iterdir())
-    return "flat" if is_flat else "class"
+    if report.unreadable is not None:
+        typer.echo(f"Left out: {report.skipped} pictures that cannot be read, listed in {report.unreadable}")
 
 
 def _about_kappa(model: Path) -> str:
@@ -84,19 +161,3 @@ def _about_kappa(model: Path) -> str:
     if length_is_trained(run.read_config().methods):
         return "Note: kappa is the concentration that this model gives a picture; higher is more certain."
     return "Note: no term of this run's loss looked at lengths, so kappa was not trained to mean certainty."
-
-
-def _write(out: Path, rows: Any, embeddings: Any) -> None:
-    import numpy as np
-
-    from proxemics.core.files import atomic_path
-
-    if out.suffix == ".npy":
-        with atomic_path(out) as temporary:
-            np.save(temporary, embeddings, allow_pickle=False)
-        with atomic_path(out.with_suffix(".csv")) as temporary:
-            rows.to_csv(temporary, index=False)
-        return
-    rows["embedding"] = list(embeddings)
-    with atomic_path(out) as temporary:
-        rows.to_parquet(temporary, index=False)

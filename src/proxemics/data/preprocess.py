@@ -2,9 +2,8 @@
 
 Evaluation, export and serving share this object. It has two engines with the same geometry:
 
-* calling it is the exact one, Pillow and NumPy only. The picture is resized along its width and then along its height,
-  each pass rounded to 8 bits. One call of Pillow leaves the order of the passes to its version, which moves bicubic
-  results by several grey levels; written out, every version gives the same pixels;
+* calling it is the exact one, Pillow and NumPy only: :mod:`proxemics.runtime.exact`, which a machine without torch
+  runs as well;
 * :meth:`Preprocess.batch` is the fast one on torch tensors. Its filter weights have 16 bits where Pillow's have 22, so
   a value near a half may be rounded the other way. Measured on photographs: 99.9 % of the values are equal (92 % or
   more where the two sizes are in a simple ratio such as 2:5, which makes halves), the rest is one grey level off, and
@@ -28,15 +27,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from torch import Tensor
 
 from proxemics.core.errors import ConfigError, ImageError
-from proxemics.data.decode import read_image
-from proxemics.data.modes import to_rgb
+from proxemics.runtime.exact import MAX_ASPECT, ExactPreprocess, Triple, resized_shape
 
 Interpolation = Literal["bilinear", "bicubic"]
-Triple = tuple[float, float, float]
 PositiveTriple = tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
 
-_FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-_MAX_ASPECT = 8
+__all__ = ["Interpolation", "PositiveTriple", "Preprocess", "Triple", "resize", "resized_shape"]
 
 
 class Preprocess(BaseModel):
@@ -83,25 +79,13 @@ class Preprocess(BaseModel):
             (3, size, size) float32.
 
         Raises:
-            ImageError: the picture cannot be read; see :func:`proxemics.data.decode.read_image`.
+            ImageError: the picture cannot be read; see :func:`proxemics.runtime.pictures.read_image`.
         """
-        scale, shift = self._affine()
-        pixels = self.crop_exact(image).transpose(2, 0, 1).astype(np.float32)
-        return np.ascontiguousarray(pixels * scale[:, None, None] + shift[:, None, None])
+        return self._exact()(image)
 
     def crop_exact(self, image: Image.Image | str | PathLike[str]) -> np.ndarray:
         """Return the (size, size, 3) uint8 pixels of the exact engine, before normalisation."""
-        rgb = _as_rgb(image)
-        height, width = resized_shape(rgb.height, rgb.width, self.resize)
-        top, left = round((height - self.size) / 2), round((width - self.size) / 2)
-        how = _FILTERS[self.interpolation]
-        if max(rgb.size) > _MAX_ASPECT * min(rgb.size):
-            x, y = rgb.width / width, rgb.height / height
-            part = rgb.resize((self.size, rgb.height), how, box=(left * x, 0, (left + self.size) * x, rgb.height))
-            box = (0, top * y, self.size, (top + self.size) * y)
-            return np.asarray(part.resize((self.size, self.size), how, box=box))
-        resized = rgb.resize((width, rgb.height), how).resize((width, height), how)
-        return np.asarray(resized.crop((left, top, left + self.size, top + self.size)))
+        return self._exact().crop(image)
 
     def crop(self, image: Tensor) -> Tensor:
         """Return the pixels of the fast engine, before normalisation.
@@ -114,7 +98,7 @@ class Preprocess(BaseModel):
         """
         _check_picture(image)
         rows, columns = int(image.shape[1]), int(image.shape[2])
-        if max(rows, columns) > _MAX_ASPECT * min(rows, columns):
+        if max(rows, columns) > MAX_ASPECT * min(rows, columns):
             sliver = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
             return torch.from_numpy(self.crop_exact(sliver).copy()).permute(2, 0, 1)
         height, width = resized_shape(rows, columns, self.resize)
@@ -145,7 +129,7 @@ class Preprocess(BaseModel):
         Returns:
             The same shape and memory format, float32.
         """
-        scale, shift = (torch.from_numpy(part).to(pixels.device) for part in self._affine())
+        scale, shift = (torch.from_numpy(part).to(pixels.device) for part in self._exact().affine())
         values = pixels.to(torch.float32, copy=True)
         interleaved = values.movedim(-3, -1)
         if interleaved.is_contiguous():  # whole rows at once: six times as fast as broadcasting over three channels
@@ -156,7 +140,7 @@ class Preprocess(BaseModel):
 
     def denormalize(self, values: Tensor) -> Tensor:
         """Undo :meth:`normalize`: (..., 3, H, W) float to grey levels 0..255, float32."""
-        scale, shift = (torch.from_numpy(part).to(values.device)[:, None, None] for part in self._affine())
+        scale, shift = (torch.from_numpy(part).to(values.device)[:, None, None] for part in self._exact().affine())
         return (values.to(torch.float32) - shift) / scale
 
     def to_json(self) -> str:
@@ -181,21 +165,8 @@ class Preprocess(BaseModel):
         """Return 16 hex digits that change when any field does; an index stores them."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
-    def _affine(self) -> tuple[np.ndarray, np.ndarray]:
-        mean, std = np.array(self.mean), np.array(self.std)
-        return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
-
-
-def resized_shape(height: int, width: int, short_side: int) -> tuple[int, int]:
-    """Return the size after the short side became ``short_side``; the long side is rounded down.
-
-    Example:
-        >>> resized_shape(333, 500, 256)
-        (256, 384)
-    """
-    if height <= width:
-        return short_side, max(short_side, width * short_side // height)
-    return max(short_side, height * short_side // width), short_side
+    def _exact(self) -> ExactPreprocess:
+        return ExactPreprocess(self.size, self.resize, self.mean, self.std, self.interpolation)
 
 
 def resize(image: Tensor, height: int, width: int, *, interpolation: Interpolation) -> Tensor:
@@ -222,15 +193,6 @@ def resize(image: Tensor, height: int, width: int, *, interpolation: Interpolati
     else:
         batch = image[None].contiguous(memory_format=torch.channels_last)
     return torch.nn.functional.interpolate(batch, (height, width), mode=interpolation, antialias=True)[0]
-
-
-def _as_rgb(image: Image.Image | str | PathLike[str]) -> Image.Image:
-    if not isinstance(image, Image.Image):
-        return read_image(image)
-    try:
-        return to_rgb(image)
-    except (OSError, ValueError, SyntaxError) as error:
-        raise ImageError(f"A Pillow image of mode {image.mode} cannot be converted to RGB: {error}.") from error
 
 
 def _check_picture(image: Tensor) -> None:

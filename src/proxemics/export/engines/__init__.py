@@ -1,0 +1,1 @@
+"""Engines that run a bundle: torch, ONNX Runtime, OpenVINO."""

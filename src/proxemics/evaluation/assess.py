@@ -110,6 +110,46 @@ def _cross_domain(table: dict[str, list[str]], evaluation: EvaluationConfig) -> 
     return leave_one_domain_out(table, absent=evaluation.absent)[query]
 
 
+def check_answerable(frame: pd.DataFrame, evaluation: EvaluationConfig, *, split: str) -> None:
+    """Find out without embeddings whether every task of a protocol can be measured on the rows of one split.
+
+    Args:
+        frame: as for :func:`select_tasks`.
+        evaluation: the protocol and its domains.
+        split: name of the split, for messages.
+
+    Raises:
+        DataError: a domain or role is not in the table, or the gallery lacks classes of queries.
+        EvaluationError: a task has one class only, or no query with a picture of its class to find.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame({"label": ["a", "b", "c"], "domain": ""})
+        >>> check_answerable(rows, EvaluationConfig(), split="val")
+        Traceback (most recent call last):
+        ...
+        proxemics.core.errors.EvaluationError: The split val has 3 pictures for zero_shot, and none has another ...
+    """
+    labels = frame["label"].astype(str).to_numpy()
+    tasks = select_tasks(frame, evaluation)
+    for name, one in (tasks.headline | tasks.beside).items():
+        query, gallery = labels[one.query], labels[one.gallery]
+        about = f"The split {split} has {len(query)} pictures for {name}"
+        if len(set(query) | set(gallery)) < 2:
+            raise EvaluationError(
+                f"{about}, all of one class ({query[0]}), so that every neighbour is right; give the split two classes "
+                "or more."
+            )
+        known, count = np.unique(gallery, return_counts=True)
+        found = dict(zip(known.tolist(), count.tolist(), strict=True))
+        own = np.bincount(one.forbidden[:, 0], minlength=len(query)) if len(one.forbidden) else np.zeros(len(query))
+        if not any(found.get(label, 0) > itself for label, itself in zip(query.tolist(), own.tolist(), strict=True)):
+            raise EvaluationError(
+                f"{about}, and none has another of its class to find; give classes of the split two pictures or more, "
+                "or another split."
+            )
+
+
 def for_choosing(evaluation: EvaluationConfig) -> EvaluationConfig:
     """Return what the validation classes are measured with.
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from proxemics.core.files import write_json
+from proxemics.core.files import read_json, write_json
 from proxemics.data.confounded import ConfoundedSpec, write
+from proxemics.data.split_files import save_split
 from proxemics.evaluation.certainty import score_certainty
+from proxemics.evaluation.probes.card import bias_card
+from proxemics.evaluation.probes.masks import usable
+from proxemics.evaluation.probes.measures import Sample
+from proxemics.models.bundle import save_bundle
+from proxemics.models.embedder import Embedder
+from proxemics.report.compare_page import write_comparison
 
 
 def make_run(folder: Path, spec: ConfoundedSpec, *, noise: float = 1.0, renames: dict[str, str] | None = None) -> Path:
@@ -31,6 +41,7 @@ def make_run(folder: Path, spec: ConfoundedSpec, *, noise: float = 1.0, renames:
     test = table[table["split"] == "test"].reset_index(drop=True)
     per_query = rank(test, noise=noise)
     per_query.to_parquet(run / "per_query.parquet")
+    test.to_parquet(folder / "test.parquet")  # with the background, for embed
     worse = rank(test, noise=2.2 * noise)
     (run / "config.yaml").write_text("seed: 0\ndata:\n  source: table.csv\ntrain:\n  epochs: 8\n  select: map_at_r\n")
     (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in curve()))
@@ -38,17 +49,22 @@ def make_run(folder: Path, spec: ConfoundedSpec, *, noise: float = 1.0, renames:
     return run
 
 
-def rank(test: pd.DataFrame, *, noise: float) -> pd.DataFrame:
-    """Embed, rank every picture against all others and return the per-query table."""
+def embed(test: pd.DataFrame, *, noise: float) -> np.ndarray:
+    """Return unit embeddings: class, half the background, noise."""
     draw = np.random.default_rng(0)
-    labels = test["label"].to_numpy()
     parts = []
     for column, weight in (("label", 1.0), ("background", 0.5)):
         codes, names = pd.factorize(test[column])
         directions = draw.normal(size=(len(names), 32))
         parts.append(weight * directions[codes] / np.linalg.norm(directions, axis=1)[codes][:, None])
     vectors = parts[0] + parts[1] + noise * draw.normal(size=(len(test), 32)) / np.sqrt(32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def rank(test: pd.DataFrame, *, noise: float) -> pd.DataFrame:
+    """Embed, rank every picture against all others and return the per-query table."""
+    labels = test["label"].to_numpy()
+    vectors = embed(test, noise=noise)
     scores = vectors @ vectors.T
     np.fill_diagonal(scores, -np.inf)
     order = np.argsort(-scores, axis=1)[:, :-1]
@@ -153,3 +169,79 @@ def glyph_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run over 360 test pictures of 30 classes in three domains."""
     spec = ConfoundedSpec(train_classes=10, test_classes=30, per_class=12)
     return make_run(tmp_path_factory.mktemp("report"), spec)
+
+
+@pytest.fixture(scope="session")
+def bias_numbers() -> dict[str, Any]:
+    """A bias card of a model that looks at pixels, as `proxemics probe` writes it."""
+    generator = torch.Generator().manual_seed(0)
+    pictures = torch.randint(0, 256, (40, 3, 24, 24), dtype=torch.uint8, generator=generator)
+    masks = torch.zeros(40, 24, 24)
+    masks[:, 8:16, 8:16] = 1
+    sample = Sample(pictures, np.arange(40) // 4, usable(masks, "mask"))
+    return bias_card(lambda x: x.float().flatten(1) - 127, sample, untrained=lambda x: x[:, :, :4].float().flatten(1))
+
+
+@pytest.fixture(scope="session")
+def full_run(glyph_run: Path, tmp_path_factory: pytest.TempPathFactory, bias_numbers: dict[str, Any]) -> Path:
+    """The same run with all that a training and a probe leave: embeddings, a model, a split that knows its root."""
+    return complete(glyph_run, tmp_path_factory.mktemp("full") / "run", bias_numbers)
+
+
+def complete(glyph_run: Path, run: Path, card: dict[str, Any] | None, *, noise: float = 1.0) -> Path:
+    """Copy a run and add embeddings, a random model and, if given, a bias card."""
+    shutil.copytree(glyph_run, run)
+    test = pd.read_parquet(glyph_run.parent / "test.parquet")
+    if noise != 1.0:
+        ranked = rank(test, noise=noise)
+        ranked.to_parquet(run / "per_query.parquet")
+        table = pd.read_parquet(run / "split.parquet")
+        write_json(run / "result.json", result_of(table, {"none": ranked, "frozen": rank(test, noise=2.2)}))
+    np.save(run / "embeddings.npy", embed(test, noise=noise).astype(np.float32), allow_pickle=False)
+    save_split(pd.read_parquet(run / "split.parquet"), run / "split.parquet")
+    save_bundle(Embedder("test_resnet", weights="none", size=64, dim=16, freeze_bn=False), run / "bundle")
+    if card is not None:
+        write_json(run / "probe.json", card)
+    return run
+
+
+@pytest.fixture(scope="session")
+def two_runs(glyph_run: Path, tmp_path_factory: pytest.TempPathFactory, bias_numbers: dict[str, Any]) -> list[str]:
+    """Two runs on the same pictures, the second noisier, with other settings and another bias card."""
+    folder = tmp_path_factory.mktemp("two")
+    first = complete(glyph_run, folder / "first", bias_numbers)
+    card = json.loads(json.dumps(bias_numbers))
+    for one in card["numbers"]:
+        if (one["probe"], one["name"]) == ("background", "follows"):
+            one["value"] /= 2
+    second = complete(glyph_run, folder / "second", card, noise=1.6)
+    result = read_json(second / "result.json")
+    result["config"] = {"train": {"select": "map_at_r", "epochs": 3}, "methods": {"see": None}}
+    write_json(second / "result.json", result)
+    return [f"good={first}", f"noisy={second}"]
+
+
+@pytest.fixture(scope="session")
+def comparison(two_runs: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page that compares them."""
+    page = tmp_path_factory.mktemp("page") / "comparison.html"
+    return write_comparison(two_runs, out=page, resamples=200).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium that keeps what pages log and ask for; skips where there is none."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromedriver = shutil.which("chromedriver")
+    if not (chromium and chromedriver):
+        pytest.skip("chromium and chromedriver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
+    for flag in flags:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
+    yield driver
+    driver.quit()

@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from proxemics.report.compare import Comparison
+    from proxemics.report.compare_probes import ProbePart
 
 
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="FOLDERS...", help="Run folders or sweep folders; NAME=FOLDER names the runs."),
+        typer.Argument(
+            metavar="PLACES...", help="Run folders, sweep folders or result files; NAME=PLACE names the runs."
+        ),
     ],
     baseline: Annotated[
         str | None, typer.Option("--baseline", help="Variant to compare with; default: the first.")
@@ -35,10 +38,10 @@ def compare(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the bootstrap.")] = 0,
     digits: Annotated[int, typer.Option("--digits", min=0, max=6, help="Decimals of percents.")] = 1,
 ) -> None:
-    """Compare finished runs: mean, deviation, paired difference, interval, significance.
+    """Compare finished runs: mean, deviation, paired difference, interval, significance; and their bias cards.
 
-    Runs with the same data, protocol and seed are paired query by query. Runs that were tested on different pictures
-    are refused.
+    Runs with the same data, protocol and seed are paired query by query, rows of result files class by class where the
+    file has sums over classes. Runs that were tested on different pictures are refused.
     """
     from rich.console import Console
 
@@ -46,7 +49,7 @@ def compare(
     from proxemics.core.files import write_text
     from proxemics.report.compare import METRICS
     from proxemics.report.compare import compare as build
-    from proxemics.report.compare_runs import read_runs
+    from proxemics.report.compare_rows import read_compared
     from proxemics.report.compare_text import FORMATS, SUFFIXES
 
     chosen = style
@@ -57,7 +60,7 @@ def compare(
             f"--format {chosen}: no such format.{did_you_mean(chosen, FORMATS)} Use {', '.join(FORMATS)}."
         )
     found = build(
-        read_runs(runs, untrained=untrained),
+        read_compared(runs, untrained=untrained),
         baseline=baseline,
         metrics=list(dict.fromkeys(metric or METRICS)),
         resamples=resamples,
@@ -110,4 +113,29 @@ def show_comparison(found: Comparison, console: Console, *, digits: int = 1) -> 
                 )
         console.print(table)
     for sentence in caption(found):
+        console.print(sentence, highlight=False, markup=False)
+    for cards in found.probes:
+        _show_cards(cards, found.baseline, console, digits)
+
+
+def _show_cards(cards: ProbePart, baseline: str, console: Console, digits: int) -> None:
+    """Print the bias cards of one data set: a row a number, the differences beside the values."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from proxemics.report import compare_probe_text as words
+
+    table = Table(
+        title=words.title(cards), title_justify="left", title_style="bold", header_style="dim", box=SIMPLE_HEAD
+    )
+    for place, name in enumerate(words.heads(cards)):
+        table.add_column(Text(name), justify="left" if place == 0 else "right", overflow="fold")
+    for group, rows in words.rows(cards, digits):
+        table.add_row(Text(group, style="dim"))
+        for row in rows:
+            table.add_row(*map(Text, row))
+        table.add_section()
+    console.print(table)
+    for sentence in words.caption(cards, baseline):
         console.print(sentence, highlight=False, markup=False)

@@ -6,18 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from proxemics.core.errors import ConfigError, EvaluationError, did_you_mean
-from proxemics.evaluation.paired import (
-    RESAMPLES,
-    ClassSums,
-    PairedEstimate,
-    class_sums,
-    holm,
-    match_queries,
-    paired_bootstrap,
-)
-from proxemics.report.compare_runs import Run
+from proxemics.core.errors import ConfigError, did_you_mean
+from proxemics.evaluation.paired import RESAMPLES, ClassSums, PairedEstimate, holm, paired_bootstrap
+from proxemics.report.compare_pairs import Compared, check_pair, paired_sums
+from proxemics.report.compare_probes import ProbePart, probe_parts
+from proxemics.report.compare_rows import FileRow
 
+Pair = tuple[Compared, Compared]
 METRICS = ("recall_at_1", "map_at_r")
 LEVEL = 0.05
 _FEW_CLASSES = 10
@@ -28,11 +23,13 @@ class Difference:
     """A variant minus the baseline.
 
     Attributes:
-        estimate: difference, interval and p-value.
+        estimate: difference, interval and p-value; without the last two where only numbers of whole runs are known.
+        per_seed: the difference of each pair of runs, by rising seed.
         p_corrected: after Holm's correction over all comparisons of the table.
     """
 
     estimate: PairedEstimate
+    per_seed: tuple[float, ...] = ()
     p_corrected: float = float("nan")
 
     @property
@@ -91,6 +88,7 @@ class Comparison:
         resamples: of the bootstrap.
         num_comparisons: that the p-values are corrected for.
         notes: sentences that a reader of the table must know.
+        probes: the bias cards side by side, one part a data set; empty where no run was probed.
     """
 
     parts: tuple[Part, ...]
@@ -99,10 +97,11 @@ class Comparison:
     resamples: int
     num_comparisons: int
     notes: tuple[str, ...]
+    probes: tuple[ProbePart, ...] = ()
 
 
 def compare(
-    runs: Sequence[Run],
+    runs: Sequence[Compared],
     *,
     baseline: str | None = None,
     metrics: Sequence[str] = METRICS,
@@ -112,7 +111,8 @@ def compare(
     """Compare variants with a baseline, pair by pair of runs with one data set, protocol and seed.
 
     Args:
-        runs: from :func:`proxemics.report.compare_runs.read_runs`.
+        runs: from :func:`proxemics.report.compare_runs.read_runs`, or with result files from
+            :func:`proxemics.report.compare_rows.read_compared`.
         baseline: a variant; default: the first.
         metrics: names as in ``result.json``.
         resamples: of the bootstrap; default: 2000, or more where so many comparisons could not reach significance.
@@ -137,7 +137,7 @@ def compare(
             raise ConfigError(
                 f"--metric {name}: no run has it.{did_you_mean(name, known)} There are {', '.join(known)}."
             )
-    groups: dict[tuple[str, str], list[Run]] = {}
+    groups: dict[tuple[str, str], list[Compared]] = {}
     for run in runs:
         groups.setdefault((run.dataset, run.protocol), []).append(run)
     planned = len(metrics) * sum(len({run.variant for run in group} - {chosen}) for group in groups.values())
@@ -148,7 +148,9 @@ def compare(
     parts, number = _corrected(parts)
     if number and 2 * number / (count + 1) >= LEVEL:
         table.note(f"With {count} resamples and {number} comparisons no difference can be marked; raise --resamples.")
-    return Comparison(tuple(parts), chosen, tuple(metrics), count, number, (*table.notes, *_origin_notes(runs)))
+    probes = probe_parts(groups, variants, chosen)
+    notes = (*table.notes, *_origin_notes(runs))
+    return Comparison(tuple(parts), chosen, tuple(metrics), count, number, notes, tuple(probes))
 
 
 @dataclass
@@ -168,7 +170,7 @@ class _Table:
         if text not in self.notes:
             self.notes.append(text)
 
-    def part(self, dataset: str, protocol: str, runs: Sequence[Run]) -> Part:
+    def part(self, dataset: str, protocol: str, runs: Sequence[Compared]) -> Part:
         by_variant = {name: {run.seed: run for run in runs if run.variant == name} for name in self.variants}
         base = by_variant[self.baseline]
         if not base:
@@ -181,7 +183,7 @@ class _Table:
                 lines.append(Line(name, tuple(sorted(own)), entries))
         return Part(dataset, protocol, tuple(lines))
 
-    def _pairs(self, dataset: str, name: str, own: dict[int, Run], base: dict[int, Run]) -> list[tuple[Run, Run]]:
+    def _pairs(self, dataset: str, name: str, own: dict[int, Compared], base: dict[int, Compared]) -> list[Pair]:
         alone = sorted(set(own) ^ set(base))
         if alone and base:
             self.note(
@@ -190,54 +192,45 @@ class _Table:
             )
         pairs = [(own[seed], base[seed]) for seed in sorted(set(own) & set(base))]
         for first, second in pairs:
-            self._check(first, second)
-        if len(pairs) == 1:
-            self.note(
-                f"{dataset}: one seed only, so intervals and p-values resample test classes alone and say nothing of "
-                "other training runs."
-            )
+            if (said := check_pair(first, second)) is not None:
+                self.note(said)
         return pairs
 
-    def _check(self, first: Run, second: Run) -> None:
-        """Refuse pairs whose test pictures differ."""
-        if first.fingerprint == second.fingerprint:
-            return
-        if first.test_fingerprint != second.test_fingerprint:
-            raise EvaluationError(
-                f"{first.folder} and {second.folder} were tested on different pictures (data fingerprints "
-                f"{first.fingerprint[:8]} and {second.fingerprint[:8]}), so they cannot be compared. Give both runs "
-                "the same source, split and seed."
-            )
-        self.note(
-            f"{first.variant} and {second.variant} share their test pictures but not all others (seed {first.seed}); "
-            "they were trained on different data."
-        )
-
-    def _entry(self, metric: str, runs: Sequence[Run], pairs: Sequence[tuple[Run, Run]]) -> Entry:
+    def _entry(self, metric: str, runs: Sequence[Compared], pairs: Sequence[Pair]) -> Entry:
         values = [float(value) for run in runs if (value := run.row["metrics"].get(metric)) is not None]
         if not values:
             return Entry(None, None)
         deviation = stdev(values) if len(values) > 1 else None
-        sums = [one for first, second in pairs if (one := _sums(first, second, metric)) is not None]
-        if pairs and not sums:
-            self.note(f"{metric} is no mean over queries, so it has no paired difference.")
+        known = [pair for pair in pairs if all(one.row["metrics"].get(metric) is not None for one in pair)]
+        sums = [one for first, second in known if (one := paired_sums(first, second, metric)) is not None]
+        per_seed = tuple(float(a.row["metrics"][metric]) - float(b.row["metrics"][metric]) for a, b in known)
+        return Entry(fmean(values), deviation, self._difference(metric, known, sums, per_seed))
+
+    def _difference(
+        self, metric: str, pairs: Sequence[Pair], sums: Sequence[ClassSums], per_seed: tuple[float, ...]
+    ) -> Difference | None:
+        """Estimate a difference; without sums over classes it is the mean of those of the seeds, and no more."""
+        files = [run.folder.name for pair in pairs for run in pair if isinstance(run, FileRow)]
+        if not sums and files:
+            self.note(
+                f"{files[0]} has differences without sums over test classes, and so without an interval; the numbers "
+                "in brackets are those of the seeds."
+            )
+            nothing = float("nan")
+            return Difference(PairedEstimate(fmean(per_seed), nothing, nothing, nothing, len(per_seed), 0), per_seed)
         if not sums:
-            return Entry(fmean(values), deviation)
+            if pairs:
+                self.note(f"{metric} is no mean over queries, so it has no paired difference.")
+            return None
+        if len(sums) == 1:
+            self.note(
+                f"{pairs[0][0].dataset}: one seed only, so intervals and p-values resample test classes alone and say "
+                "nothing of other training runs."
+            )
         estimate = paired_bootstrap(sums, resamples=self.resamples, seed=self.seed)
         if estimate.num_classes < _FEW_CLASSES:
             self.note(f"Only {estimate.num_classes} test classes: intervals from so few are too narrow.")
-        return Entry(fmean(values), deviation, Difference(estimate))
-
-
-def _sums(first: Run, second: Run, metric: str) -> ClassSums | None:
-    values, others = first.values(metric), second.values(metric)
-    if values is None or others is None:
-        return None
-    try:
-        rows = match_queries(first.query_paths, second.query_paths)
-        return class_sums(values, others[rows], first.queries["label"].to_numpy(str))
-    except EvaluationError as error:
-        raise EvaluationError(f"{first.folder} and {second.folder} cannot be compared: {error}") from None
+        return Difference(estimate, per_seed)
 
 
 def _corrected(parts: Sequence[Part]) -> tuple[list[Part], int]:
@@ -266,7 +259,7 @@ def _corrected(parts: Sequence[Part]) -> tuple[list[Part], int]:
     return filled, sum(p == p for p in found)
 
 
-def _origin_notes(runs: Sequence[Run]) -> list[str]:
+def _origin_notes(runs: Sequence[Compared]) -> list[str]:
     """Say when the runs were not made alike."""
     notes = []
     for name in ("proxemics", "torch", "timm"):

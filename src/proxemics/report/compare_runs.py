@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from proxemics.core.errors import DataError
 from proxemics.core.files import read_json
+from proxemics.evaluation.paired import ClassSums, class_sums
 from proxemics.report.numbers import pick_rows
 from proxemics.report.run_files import read_run
 
@@ -99,6 +100,23 @@ class Run:
         """Return (Q,) values of a metric, in the order of :attr:`queries`; None when it is not a mean over queries."""
         return self.queries[metric].to_numpy(np.float64) if metric in self.queries else None
 
+    def class_totals(self, metric: str) -> ClassSums | None:
+        """Return the sums of a metric over the queries of each class; None when it is not a mean over queries."""
+        values = self.values(metric)
+        if values is None:
+            return None
+        return class_sums(values, np.where(np.isnan(values), np.nan, 0.0), self.queries["label"].to_numpy(str))
+
+    @cached_property
+    def card(self) -> dict[str, Any] | None:
+        """``probe.json``, of the untrained trunk its numbers in there; None when it was not probed."""
+        file = self.folder / "probe.json"
+        card = dict(read_json(file)) if file.exists() else None
+        if card is None or not self.untrained:
+            return card
+        numbers = [{**one, "value": one["untrained"]} for one in card["numbers"]]
+        return {**card, "numbers": numbers} if card["has_untrained"] else None
+
     @cached_property
     def query_paths(self) -> list[str]:
         """(Q,) paths of the queries, relative to the folder of the pictures."""
@@ -141,7 +159,7 @@ def read_runs(places: Sequence[str], *, untrained: bool = False) -> list[Run]:
     """
     runs: list[Run] = []
     for place in places:
-        name, folder = _named(place)
+        name, folder = named(place)
         found = _of_folder(folder, name)
         if not found:
             raise DataError(f"{folder} holds no finished run; give run folders, or the folder of a sweep.")
@@ -152,7 +170,14 @@ def read_runs(places: Sequence[str], *, untrained: bool = False) -> list[Run]:
     return runs
 
 
-def _named(place: str) -> tuple[str | None, Path]:
+def named(place: str) -> tuple[str | None, Path]:
+    """Split ``NAME=FOLDER``; a path that exists is taken as it is.
+
+    Example:
+        >>> name, path = named("plain=runs/a")
+        >>> name, path.as_posix()
+        ('plain', 'runs/a')
+    """
     name, equals, rest = place.partition("=")
     if equals and name and not Path(place).exists():
         return name, Path(rest)
@@ -161,7 +186,7 @@ def _named(place: str) -> tuple[str | None, Path]:
 
 def _of_folder(folder: Path, name: str | None) -> list[Run]:
     if not folder.is_dir():
-        raise DataError(f"There is no folder {folder}. Give run folders, or the folder of a sweep.")
+        raise DataError(f"There is no folder {folder}. Give run folders, the folder of a sweep, or result files.")
     if (folder / "result.json").exists():
         return [_read(folder, name)]
     contents = folder / "cells.json"

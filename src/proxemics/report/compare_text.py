@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from proxemics.report import compare_probe_text as probe_text
 from proxemics.report.compare import Comparison, Entry, Part
 from proxemics.report.explain import explain
 
@@ -19,7 +20,9 @@ MARK = "*"
 def caption(found: Comparison) -> list[str]:
     """Return the sentences under the table: how its numbers were made, and its notes."""
     if found.num_comparisons == 0:
-        return ["Mean ± standard deviation over seeds.", *found.notes]
+        known = any(entry.difference for part in found.parts for line in part.lines for entry in line.entries)
+        against = f" Difference to {found.baseline}: mean over the seeds that both have." if known else ""
+        return [f"Mean ± standard deviation over seeds.{against}", *found.notes]
     how = (
         f"Mean ± standard deviation over seeds; difference to {found.baseline}, paired by query and seed, with its "
         f"95 % interval (bootstrap over seeds and test classes, {found.resamples} resamples). {MARK} p < 0.05; p is "
@@ -49,14 +52,16 @@ def value_text(entry: Entry, metric: str, digits: int) -> str:
 
 
 def difference_text(entry: Entry, metric: str, digits: int) -> str:
-    """Write the difference with its interval and mark; empty when there is none."""
+    """Write the difference with its interval and mark, or with those of the seeds; empty when there is none."""
     if entry.difference is None:
         return ""
-    estimate = entry.difference.estimate
+    estimate, per_seed = entry.difference.estimate, entry.difference.per_seed
     text = number(estimate.difference, metric, digits, sign=True)
     if math.isfinite(estimate.low):
         ends = [number(one, metric, digits, sign=True) for one in (estimate.low, estimate.high)]
         text += f" [{ends[0]}, {ends[1]}]"
+    elif len(per_seed) > 1:
+        text += f" ({', '.join(number(one, metric, digits, sign=True) for one in per_seed)})"
     return f"{text} {MARK}" if entry.difference.significant else text
 
 
@@ -110,7 +115,7 @@ def _heads(found: Comparison) -> list[str]:
 
 
 def to_markdown(found: Comparison, digits: int = 1) -> str:
-    """Write GitHub Markdown, one table for each data set."""
+    """Write GitHub Markdown, one table for each data set, and one for its bias cards."""
 
     def escape(text: str) -> str:
         return text.replace("|", "\\|").replace(f" {MARK}", f" \\{MARK}")
@@ -123,12 +128,15 @@ def to_markdown(found: Comparison, digits: int = 1) -> str:
         rows = _cells(found, part, digits, escape, lambda text: f"**{text}**")
         lines += ["| " + " | ".join(row) + " |" for row in rows]
         blocks.append("\n".join(lines))
-    notes = [escape(sentence) for sentence in caption(found)]
-    return "\n\n".join([*blocks, *notes]) + "\n"
+    blocks += [escape(sentence) for sentence in caption(found)]
+    for cards in found.probes:
+        blocks.append(probe_text.to_markdown(cards, digits, escape))
+        blocks += [escape(sentence) for sentence in probe_text.caption(cards, found.baseline)]
+    return "\n\n".join(blocks) + "\n"
 
 
 def to_latex(found: Comparison, digits: int = 1) -> str:
-    """Write one table in the style of booktabs; p-values are in the other formats."""
+    """Write one table in the style of booktabs, and one for each set of bias cards; p-values are in the others."""
     columns = "l" + "r" + "rl" * len(found.metrics)
     heads = ["", "seeds", *(f"\\multicolumn{{2}}{{c}}{{{_tex(explain(one).title)}}}" for one in found.metrics)]
     lines = ["% needs \\usepackage{booktabs}", f"\\begin{{tabular}}{{{columns}}}", "\\toprule"]
@@ -139,13 +147,17 @@ def to_latex(found: Comparison, digits: int = 1) -> str:
             kept = [cell for place, cell in enumerate(row) if place < 2 or (place - 2) % 3 < 2]
             lines.append(" & ".join(kept) + " \\\\")
     lines += ["\\bottomrule", "\\end{tabular}", *(f"% {sentence}" for sentence in caption(found))]
+    for cards in found.probes:
+        lines += ["", f"% {probe_text.title(cards)}", *probe_text.to_latex(cards, digits, _tex)]
+        lines += [f"% {sentence}" for sentence in probe_text.caption(cards, found.baseline)]
     return "\n".join(lines) + "\n"
 
 
 def _tex(text: str) -> str:
     signs = {
         "\\": "\\textbackslash{}", "&": "\\&", "%": "\\%", "$": "\\$", "#": "\\#", "_": "\\_", "{": "\\{", "}": "\\}",
-        "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "-": "$-$", MARK: "$^{*}$",
+        "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "-": "$-$",
+        MARK: "$^{*}$", "↑": "$\\uparrow$", "↓": "$\\downarrow$",
     }  # fmt: skip
     # A hyphen inside a word stays one; before a digit it is a minus.
     return "".join(
@@ -177,13 +189,16 @@ def to_html(found: Comparison, digits: int = 1) -> str:
         )
         head = f"<caption>{html.escape(title(part))}</caption>\n<thead><tr>{heads}</tr></thead>"
         tables.append(f'<div class="scroll"><table>{head}\n<tbody>\n{rows}</tbody></table></div>')
-    notes = "\n".join(f"<p>{html.escape(sentence)}</p>" for sentence in caption(found))
+    tables += [f"<p>{html.escape(sentence)}</p>" for sentence in caption(found)]
+    for cards in found.probes:
+        tables.append(probe_text.to_html(cards, digits))
+        tables += [f"<p>{html.escape(sentence)}</p>" for sentence in probe_text.caption(cards, found.baseline)]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>Comparison with {html.escape(found.baseline)}</title><style>{_STYLE}</style></head>\n"
-        "<body>\n<h1>Comparison</h1>\n" + "\n".join(tables) + f"\n{notes}\n</body></html>\n"
+        "<body>\n<h1>Comparison</h1>\n" + "\n".join(tables) + "\n</body></html>\n"
     )
 
 
@@ -205,6 +220,7 @@ def to_records(found: Comparison) -> list[dict[str, Any]]:
                         "mean": entry.mean,
                         "deviation": entry.deviation,
                         "difference": None if estimate is None else estimate.difference,
+                        "per_seed": [] if entry.difference is None else list(entry.difference.per_seed),
                         "low": None if estimate is None else _finite(estimate.low),
                         "high": None if estimate is None else _finite(estimate.high),
                         "p": None if estimate is None else _finite(estimate.p),
@@ -222,9 +238,17 @@ def _finite(value: float) -> float | None:
 
 
 def to_csv(found: Comparison, digits: int = 1) -> str:
-    """Write one line for each variant, data set and metric, in full precision whatever ``digits`` says."""
+    """Write one line for each variant, data set and metric, in full precision whatever ``digits`` says.
+
+    Numbers of bias cards follow, with ``probe/number`` as their metric. Differences of seeds are divided by spaces.
+    """
     del digits
     records = to_records(found)
+    for cards in found.probes:
+        for one in probe_text.to_records(cards, found.baseline):
+            known = {**dict.fromkeys(records[0]), **one, "metric": one["number"], "pairs": len(one["per_seed"])}
+            records.append({name: known[name] for name in records[0]})
+    records = [{**one, "per_seed": " ".join(map(str, one["per_seed"]))} for one in records]
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(records[0]), lineterminator="\n")
     writer.writeheader()
@@ -241,6 +265,7 @@ def to_json(found: Comparison, digits: int = 1) -> str:
         "comparisons": found.num_comparisons,
         "notes": list(found.notes),
         "rows": to_records(found),
+        "probes": [one for cards in found.probes for one in probe_text.to_records(cards, found.baseline)],
     }
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

@@ -12,11 +12,11 @@ from PIL import Image
 from proxemics.__about__ import __version__
 from proxemics.core.files import write_text
 from proxemics.report.environment import make_environment, plain_text, read_part
+from proxemics.report.overlay import veil
 from proxemics.report.thumbnails import jpeg_uri, png_uri
 from proxemics.training.dictionary_view import AtomPicture, DictionaryView, SplitRecall
 
 SIDE = 128
-VEIL, DARKEST = (14, 16, 28), 200
 _FEW_QUERIES = 300
 _POINT, _QUERIES = 0.01, 3
 """Differences of R@1 below a point, or of fewer than three queries, are not read."""
@@ -179,12 +179,7 @@ def overlay(picture: AtomPicture) -> str | None:
     """
     if picture.heat is None:
         return None
-    side = SIDE // 4
-    heat = Image.fromarray(picture.heat.astype(np.float32)).resize((side, side), Image.Resampling.BILINEAR)
-    pixels = np.empty((side, side, 4), np.uint8)
-    pixels[..., :3] = VEIL
-    pixels[..., 3] = np.round(DARKEST * (1 - np.asarray(heat).clip(0, 1)))
-    return png_uri(Image.fromarray(pixels, "RGBA"))
+    return png_uri(veil(picture.heat, SIDE // 4))
 
 
 def small(pixels: NDArray[np.uint8]) -> Image.Image:

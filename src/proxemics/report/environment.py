@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from proxemics.core.errors import ProxemicsError
+from proxemics.report.explain import explain
 from proxemics.report.page import amount, change, percent
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def make_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(percent=percent, amount=amount, change=change, breakable=breakable)
+    environment.globals.update(explain=explain)
     return environment
 
 

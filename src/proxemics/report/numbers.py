@@ -100,7 +100,7 @@ def collect_numbers(result: Mapping[str, Any]) -> list[Number]:
     trained, frozen = pick_rows(result)
     names = list(dict.fromkeys([*trained.get("metrics", {}), *frozen.get("metrics", {})]))
     names.sort(key=_place)
-    return [Number(name, explain(name), _estimate(trained, name), _estimate(frozen, name)) for name in names]
+    return [Number(name, explain(name), estimate_of(trained, name), estimate_of(frozen, name)) for name in names]
 
 
 def _place(name: str) -> int:
@@ -109,7 +109,13 @@ def _place(name: str) -> int:
     return len(_ORDER) + (not name.startswith("recall_at_"))
 
 
-def _estimate(row: Mapping[str, Any], name: str) -> Estimate:
+def estimate_of(row: Mapping[str, Any], name: str) -> Estimate:
+    """Return a metric of a row of ``result.json`` with its interval, as far as they are known.
+
+    Example:
+        >>> estimate_of({"metrics": {"map_at_r": 0.5}, "intervals": {"map_at_r": [0.4, 0.6]}}, "map_at_r")
+        Estimate(value=0.5, low=0.4, high=0.6)
+    """
     value = _number(row.get("metrics", {}).get(name))
     interval = row.get("intervals", {}).get(name)
     if not isinstance(interval, (list, tuple)) or len(interval) != 2:

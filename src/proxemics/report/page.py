@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from proxemics.report.certainty import CertaintyPart, certainty_part
 from proxemics.report.charts import line_chart
+from proxemics.report.confusion import ConfusionPart, confusion_part
 from proxemics.report.curves import Series, chosen_epoch, loss_series, validation_series
 from proxemics.report.expansion import expansion_part
 from proxemics.report.explain import explain
 from proxemics.report.groups import Group, group_queries
 from proxemics.report.numbers import Number, collect_numbers, pick_rows, verdict
 from proxemics.report.probe_card import bias_card_part
-from proxemics.report.queries import Mistake, Query, extreme_queries, frequent_mistakes
+from proxemics.report.queries import Query, extreme_queries
 from proxemics.report.run_files import RunFiles
+from proxemics.report.tasks import task_table
 from proxemics.report.thumbnails import Key, Thumbnails
 from proxemics.report.words import (
     dataset_title,
@@ -66,6 +68,8 @@ def build_page(run: RunFiles, thumbnails: Thumbnails) -> dict[str, Any]:
         "charts": _charts(run),
         "certainty": certainty_part(run.queries, result),
         "card": bias_card_part(run.folder),
+        "tasks": task_table(result),
+        "shown_names": [name for name in ("recall_at_1", "map_at_r") if any(one.name == name for one in numbers)],
         "expansion": expansion_part(run.folder, (result.get("config") or {}).get("methods")),
         "facts": run_facts(run),
         "versions": sorted((str(k), str(v)) for k, v in (result.get("versions") or {}).items()),
@@ -98,8 +102,8 @@ def _charts(run: RunFiles) -> list[Any]:
 def _query_parts(queries: pd.DataFrame | None, split: pd.DataFrame | None) -> dict[str, Any]:
     if queries is None:
         empty: list[Any] = []
-        return {"worst": empty, "best": empty, "mistakes": empty, "classes": empty, "domains": empty} | {
-            "num_queries": 0, "classes_left_out": 0, "root": "",
+        return {"worst": empty, "best": empty, "confusion": None, "classes": empty, "domains": empty} | {
+            "num_queries": 0, "classes_left_out": 0, "has_domains": False, "root": "",
         }  # fmt: skip
     worst, best = extreme_queries(queries, split)
     classes = group_queries(queries, "label")
@@ -107,10 +111,11 @@ def _query_parts(queries: pd.DataFrame | None, split: pd.DataFrame | None) -> di
     return {
         "worst": worst,
         "best": best,
-        "mistakes": frequent_mistakes(queries),
+        "confusion": confusion_part(queries),
         "classes": classes[:_CLASS_ROWS],
         "classes_left_out": max(0, len(classes) - _CLASS_ROWS),
         "domains": domains if len(domains) > 1 else [],
+        "has_domains": len(domains) > 1,
         "num_queries": len(queries),
         "root": common_root(queries["path"].astype(str).tolist()),
     }
@@ -141,10 +146,12 @@ def _wanted(page: dict[str, Any]) -> Iterator[Key]:
     certainty: CertaintyPart | None = page["certainty"]
     for picture in (*certainty.most, *certainty.least) if certainty else ():
         yield picture.path, QUERY_SIDE
-    mistakes: list[Mistake] = page["mistakes"]
-    for mistake in mistakes:
-        yield mistake.path, CLASS_SIDE
-        yield mistake.nearest_path, CLASS_SIDE
+    confusion: ConfusionPart | None = page["confusion"]
+    for first in (True, False):  # one example of each pair before the others
+        for pair in confusion.pairs if confusion else ():
+            for one in pair.examples[:1] if first else pair.examples[1:]:
+                yield one.path, CLASS_SIDE
+                yield one.nearest, CLASS_SIDE
     groups: list[Group] = page["classes"][:_CLASS_PICTURES]
     for group in groups:
         yield group.path, CLASS_SIDE

@@ -49,6 +49,7 @@ class CardRow:
         reading: one line.
         places: value, untrained and chance in [0, 1], where each is drawn, or None; None when nothing is drawn.
         curve: of a nuisance, or None.
+        number: the value itself, or None.
     """
 
     name: str
@@ -61,6 +62,7 @@ class CardRow:
     reading: str
     places: tuple[float | None, float | None, float | None] | None
     curve: SmallCurve | None
+    number: float | None
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,7 @@ def _row(one: Mapping[str, Any], curves: Mapping[str, Mapping[str, Any]]) -> Car
         reading=str(one["reading"]),
         places=(places[0], places[1], places[2]) if drawn else None,
         curve=None if curve is None else _curve(curve),
+        number=None if one["value"] is None else float(one["value"]),
     )
 
 

@@ -97,7 +97,7 @@ def extreme_queries(
     high = order.sort_values(["average_precision", "_similarity"], ascending=[False, True], kind="stable")
     high = high.drop_duplicates("label")
     high = high[high["average_precision"] > 0]
-    labels = _labels_by_path(queries, split)
+    labels = labels_by_path(queries, split)
     low = low[low["average_precision"] < 1].head(worst)
     return [_query(row, labels) for row in _rows(low)], [_query(row, labels) for row in _rows(high.head(best))]
 
@@ -129,7 +129,13 @@ def frequent_mistakes(queries: pd.DataFrame, *, count: int = 8) -> list[Mistake]
     ]
 
 
-def _labels_by_path(queries: pd.DataFrame, split: pd.DataFrame | None) -> dict[str, str]:
+def labels_by_path(queries: pd.DataFrame, split: pd.DataFrame | None) -> dict[str, str]:
+    """Return the class of every picture that is known.
+
+    Args:
+        queries: ``per_query.parquet``.
+        split: ``split.parquet``, or None.
+    """
     labels: dict[str, str] = {}
     for frame in (split, queries):
         if frame is not None and {"path", "label"} <= set(frame.columns):
@@ -148,11 +154,18 @@ def _query(row: Mapping[str, Any], labels: Mapping[str, str]) -> Query:
         label=label,
         domain=_text(row.get("domain")),
         precision=float(row["average_precision"]),
-        neighbours=tuple(_neighbours(row, label, labels)),
+        neighbours=tuple(neighbours_of(row, label, labels)),
     )
 
 
-def _neighbours(row: Mapping[str, Any], label: str, labels: Mapping[str, str]) -> list[Neighbour]:
+def neighbours_of(row: Mapping[str, Any], label: str, labels: Mapping[str, str]) -> list[Neighbour]:
+    """Return the nearest pictures of a query.
+
+    Args:
+        row: of ``per_query.parquet``.
+        label: class of the query.
+        labels: class by path, from :func:`labels_by_path`.
+    """
     paths, similarities = _sequence(row.get("neighbours")), _sequence(row.get("neighbour_similarities"))
     if not paths and row.get("nearest_path"):
         paths, similarities = [row["nearest_path"]], [row.get("similarity")]

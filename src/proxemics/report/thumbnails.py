@@ -25,6 +25,7 @@ class Thumbnails:
     Attributes:
         missing: paths that could not be read.
         left_out: thumbnails left out for the budget.
+        bytes: of all thumbnails that were kept, encoded.
 
     Example:
         >>> thumbnails = Thumbnails()
@@ -39,7 +40,7 @@ class Thumbnails:
         self.missing: list[str] = []
         self.left_out = 0
         self._uris: dict[Key, str] = {}
-        self._bytes = 0
+        self.bytes = 0
 
     def prepare(self, wanted: Iterable[Key]) -> None:
         """Decode pictures in threads, in the order of importance.
@@ -60,10 +61,10 @@ class Thumbnails:
         if data is None:
             if key[0] not in self.missing:
                 self.missing.append(key[0])
-        elif self._bytes + len(data) > self.budget:
+        elif self.bytes + len(data) > self.budget:
             self.left_out += 1
         else:
-            self._bytes += len(data)
+            self.bytes += len(data)
             self._uris[key] = _uri("jpeg", data)
 
     def get(self, path: str, side: int) -> str | None:

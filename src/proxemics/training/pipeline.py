@@ -21,7 +21,7 @@ from proxemics.core.errors import ProxemicsError
 from proxemics.core.files import atomic_path, write_json
 from proxemics.data.labels import LabelMap
 from proxemics.data.split_files import save_split
-from proxemics.evaluation.assess import Assessment, assess, for_choosing, select_tasks
+from proxemics.evaluation.assess import Assessment, assess, check_answerable, for_choosing
 from proxemics.evaluation.lengths import length_varies
 from proxemics.losses import ProxyLoss
 from proxemics.methods.build import methods_label
@@ -261,11 +261,11 @@ def check_protocol(table: pd.DataFrame, config: Config) -> None:
     """Find out before any training whether the protocol fits the test and validation rows.
 
     Raises:
-        EvaluationError: no query could find a picture of its class.
+        EvaluationError: no query could find a picture of its class, or there is one class only.
         DataError: a class or domain that must be unseen was seen.
     """
-    select_tasks(rows_of(table, "val"), for_choosing(config.evaluation))
-    select_tasks(rows_of(table, "test"), config.evaluation)
+    check_answerable(rows_of(table, "val"), for_choosing(config.evaluation), split="val")
+    check_answerable(rows_of(table, "test"), config.evaluation, split="test")
     check_unseen(config, table)
 
 

@@ -13,7 +13,7 @@ JOBS ?= 2
 ARGS ?=
 # Those named real_* take hours, and pictures that are not in the repository; run them by hand.
 BENCHMARKS ?= $(filter-out benchmarks/_% benchmarks/real_%,$(wildcard benchmarks/*.py))
-CODE := src tests benchmarks
+CODE := src tests benchmarks examples
 
 # A stamp is younger than pyproject.toml when its set of packages is installed. The set `dev` contains the set `all`.
 ALL_STAMP := $(VENV)/.installed-all

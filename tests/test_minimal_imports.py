@@ -19,19 +19,41 @@ HIDDEN = {
     "torchvision", "timm", "pandas", "sklearn", "scipy", "lightning_fabric", "lightning", "typer", "rich", "yaml",
     "simplejpeg", "pyarrow", "safetensors", "jinja2", "matplotlib", "skimage", "tensorboard", "faiss", "usearch",
 }  # fmt: skip
-# Packages whose whole content works with the core alone.
+# Rooms whose whole content works with the core alone.
 SMALL = ["proxemics.core", "proxemics.models", "proxemics.losses", "proxemics.methods", "proxemics.evaluation"]
+
+# What extras other than `train` bring, and what only developers have.
+EXTRA = {
+    "usearch", "psycopg", "pgvector", "pymilvus", "milvus_lite", "onnx", "onnxscript", "onnxruntime", "openvino", "ray",
+    "fastapi", "starlette", "uvicorn", "multipart", "python_multipart", "prometheus_client", "jinja2", "matplotlib",
+    "skimage", "resvg_py", "faiss", "hnswlib", "lightning", "pytorch_lightning", "torchmetrics", "httpx",
+    "pytorch_metric_learning", "huggingface_hub",
+}  # fmt: skip
+# Rooms of which every module can be imported with `train` alone; what they need is asked for when it is used.
+TRAINED = ["proxemics.search", "proxemics.export"]
+# The service is written with FastAPI throughout; its room and what the command line asks of it are not.
+SERVICE = ["proxemics.serve", "proxemics.serve.settings", "proxemics.cli.serve"]
 
 HIDE = """
 import importlib, importlib.abc, json, pkgutil, sys, traceback
 hidden = set(json.loads(sys.argv[1]))
 
 class Hide(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in hidden:
-            raise ModuleNotFoundError(f"No module named {name!r} (hidden by the test)", name=name)
+    # Another finder that finds everything but what is hidden: a look-up answers as it does for an absent package.
 
-sys.meta_path.insert(0, Hide())
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in hidden else self.finder.find_spec(name, path, target)
+
+    def invalidate_caches(self):
+        getattr(self.finder, "invalidate_caches", lambda: None)()
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+sys.meta_path[:] = [Hide(finder) for finder in sys.meta_path]
 
 def walk(package):
     module = importlib.import_module(package)
@@ -166,6 +188,37 @@ def test_rooms_import_with_the_core_dependencies_alone() -> None:
     assert {"proxemics.core.errors", "proxemics.losses.base", "proxemics.evaluation.protocols"} <= set(answer["done"])
 
 
+def test_rooms_import_without_their_optional_packages() -> None:
+    answer = run(IMPORT_ALL, sorted(EXTRA), TRAINED)
+    assert answer["failed"] == {}
+    assert answer["loaded"] == []
+    for room in TRAINED:
+        assert sum(name.startswith(f"{room}.") for name in answer["done"]) > 10
+
+
+def test_the_runtime_imports_without_torch() -> None:
+    """A bundle is run with NumPy, Pillow and ONNX Runtime; the last is asked for when it is used."""
+    hidden = set(optional_modules()) | {"torch", "pydantic", "pydantic_core"}
+    answer = run(IMPORT_ALL, sorted(hidden - {"PIL", "numpy"}), ["proxemics.runtime"])
+    assert answer["failed"] == {}
+    assert answer["loaded"] == []
+    assert "proxemics.runtime.pictures" in answer["done"]
+
+
+@pytest.mark.parametrize("module", SERVICE)
+def test_the_service_is_named_without_its_packages(module: str) -> None:
+    program = HIDE + "importlib.import_module(sys.argv[2])\nprint(json.dumps(sorted(set(sys.modules) & hidden)))"
+    assert run(program, sorted(EXTRA), module) == []
+
+
+def test_every_module_is_looked_at() -> None:
+    """A module that is no longer there would pass the tests above."""
+    assert len({*SMALL, *TRAINED, *SERVICE}) == len(SMALL) + len(TRAINED) + len(SERVICE)
+    assert not EXTRA & {"torch", "numpy", "pandas", "timm"}
+    program = HIDE + "import importlib.util as u\nprint(json.dumps([u.find_spec(n) is None for n in ('onnx', 'json')]))"
+    assert run(program, ["onnx"]) == [True, False]
+
+
 def test_a_loss_and_an_evaluation_work_with_the_core_dependencies_alone() -> None:
     assert run(USE, optional_modules()) == {"gradient": True, "recall_at_1": 1.0}
 
@@ -178,7 +231,8 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
 def test_no_module_touches_the_network_or_the_home_folder_on_import(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    answer = run(OFFLINE, [], "import", home=home)
+    # It comes with the package `lightning`, for developers, and brings matplotlib, which keeps a list of fonts at home.
+    answer = run(OFFLINE, ["torchmetrics"], "import", home=home)
     assert answer["failed"] == {}
     assert answer["calls"] == []
     assert len(answer["done"]) > 20

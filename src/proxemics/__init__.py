@@ -2,7 +2,8 @@
 
 The names below are loaded when first used, so that ``import proxemics`` and ``proxemics --help`` are quick and ask
 for no more than they need: ``fit`` trains from a configuration, ``evaluate`` measures a model,
-``probe`` asks what it leans on, ``make_config`` and ``load_config`` build a configuration.
+``probe`` asks what it leans on, ``export`` writes it for other machines, ``Index`` searches its vectors, and
+``make_config`` and ``load_config`` build a configuration.
 """
 
 from __future__ import annotations
@@ -15,14 +16,20 @@ from proxemics.__about__ import __version__
 if TYPE_CHECKING:
     from proxemics.core.config import Config, load_config, make_config
     from proxemics.core.errors import ProxemicsError
+    from proxemics.export.write import export
+    from proxemics.search.index import Index
     from proxemics.training.evaluate_run import evaluate
     from proxemics.training.pipeline import fit
     from proxemics.training.probe_run import probe
 
-__all__ = ["Config", "ProxemicsError", "__version__", "evaluate", "fit", "load_config", "make_config", "probe"]
+__all__ = [
+    "Config", "Index", "ProxemicsError", "__version__", "evaluate", "export", "fit", "load_config", "make_config",
+    "probe",
+]  # fmt: skip
 
 _HOMES = {
     "Config": "proxemics.core.config",
+    "Index": "proxemics.search.index",
     "ProxemicsError": "proxemics.core.errors",
     "evaluate": "proxemics.training.evaluate_run",
     "fit": "proxemics.training.pipeline",
@@ -33,6 +40,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "export":  # a room that can be called, so that the name means one thing whatever was loaded first
+        return import_module("proxemics.export")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'proxemics' has no attribute {name!r}")

@@ -16,15 +16,22 @@ from proxemics.__about__ import __version__
 from proxemics.cli import bench as bench_verbs
 from proxemics.cli import config as config_verbs
 from proxemics.cli import data as data_verbs
+from proxemics.cli import hub as hub_verbs
+from proxemics.cli import index as index_verbs
 from proxemics.cli import inspect as inspect_verbs
+from proxemics.cli.calibrate import calibrate
 from proxemics.cli.compare import compare
 from proxemics.cli.demo import demo
 from proxemics.cli.doctor import doctor
 from proxemics.cli.embed import embed
+from proxemics.cli.enrol import enrol, forget
 from proxemics.cli.evaluate import evaluate
+from proxemics.cli.export import export
+from proxemics.cli.identify import identify
 from proxemics.cli.probe import probe
 from proxemics.cli.report import report
 from proxemics.cli.reproduce import reproduce
+from proxemics.cli.serve import serve
 from proxemics.cli.split import split
 from proxemics.cli.sweep import sweep
 from proxemics.cli.train import train
@@ -37,10 +44,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (doctor, split, train, evaluate, probe, report, sweep, compare, reproduce, embed, demo):
+TRAINING = (doctor, split, train, evaluate, probe, report, sweep, compare, reproduce, demo)
+WORK = (embed, export, calibrate, enrol, identify, forget, serve)
+for verb in (*TRAINING, *WORK):
     app.command()(verb)
 app.add_typer(data_verbs.app, name="data")
 app.add_typer(bench_verbs.app, name="bench")
+app.add_typer(index_verbs.app, name="index")
+app.add_typer(hub_verbs.app, name="hub")
 app.add_typer(inspect_verbs.app, name="inspect")
 app.add_typer(config_verbs.app, name="config")
 

@@ -16,6 +16,7 @@ from proxemics.losses.margin import MarginLoss
 from proxemics.losses.multi_similarity import MultiSimilarity
 from proxemics.losses.norm_softmax import NormSoftmax
 from proxemics.losses.pd_loss import PDLoss
+from proxemics.losses.pml import PREFIX, build_wrapped
 from proxemics.losses.potential_field import PotentialField
 from proxemics.losses.proxy_anchor import ProxyAnchor
 from proxemics.losses.proxy_nca import ProxyNCA, ProxyNCAPlusPlus
@@ -77,11 +78,13 @@ def build_loss(
     """Build a loss from its name and checked options.
 
     Args:
-        name: a key of :data:`LOSSES`.
+        name: a key of :data:`LOSSES`, or ``pml.`` and the name of a loss of pytorch-metric-learning, see
+            :mod:`proxemics.losses.pml`.
         num_classes: C.
         dim: M.
         options: keyword options of the class; those not given keep their defaults.
-        generator: draws the proxies; the global generator when None.
+        generator: draws the proxies; the global generator when None. Losses of pytorch-metric-learning draw from the
+            global one.
 
     Returns:
         The loss module.
@@ -97,6 +100,8 @@ def build_loss(
         ...
         proxemics.core.errors.LossError: Loss 'arcface' has no option 'scle'. Did you mean 'scale'? Options: ...
     """
+    if name.startswith(PREFIX):
+        return build_wrapped(name, num_classes, dim, options)
     parameters = _parameters(name)
     given = dict(options or {})
     for key, value in given.items():
@@ -109,7 +114,10 @@ def build_loss(
 
 def _parameters(name: str) -> dict[str, inspect.Parameter]:
     if name not in LOSSES:
-        raise LossError(f"Unknown loss {name!r}.{did_you_mean(name, LOSSES)} Known losses: {', '.join(LOSSES)}.")
+        raise LossError(
+            f"Unknown loss {name!r}.{did_you_mean(name, LOSSES)} Known losses: {', '.join(LOSSES)}; and those of "
+            "pytorch-metric-learning, as in pml.ProxyAnchorLoss."
+        )
     parameters = inspect.signature(LOSSES[name]).parameters
     return {
         key: parameter

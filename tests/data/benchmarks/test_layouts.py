@@ -159,6 +159,78 @@ def test_class_numbers_from_the_wrong_end_are_told(trees: Trees, tmp_path: Path)
         load_cub(tmp_path / "cub", expected=expected)
 
 
+def test_the_other_lists_and_annotations_counted_from_the_wrong_end_are_told(trees: Trees, tmp_path: Path) -> None:
+    from scipy.io import loadmat, savemat
+
+    expected = trees["sop"](tmp_path / "sop")
+    for part, classes in (("train", (1, 2)), ("test", (3, 4))):
+        for number in classes:
+            for picture in (0, 1):
+                path = tmp_path / f"sop/Stanford_Online_Products/Ebay_{part}.txt"
+                swap(
+                    path,
+                    f" {number} 1 bicycle_final/{number}_{picture}",
+                    f" {number - 1} 1 bicycle_final/{number}_{picture}",
+                )
+    with pytest.raises(
+        DataError, match=r"Ebay_test.txt are 0-based \(0..3\); the official file counts from 1 \(1..4\)"
+    ):
+        find_benchmark("sop").load(tmp_path / "sop", expected=expected)
+
+    expected = trees["inaturalist2018"](tmp_path / "inat")
+    for part, classes in (("train", (2, 0)), ("test", (1,))):
+        path = tmp_path / f"inat/Inat_dataset_splits/Inaturalist_{part}_set1.txt"
+        for number in classes:
+            path.write_text(path.read_text().replace(f"/Aves/{number}/", f"/Aves/{number + 1}/"))
+    with pytest.raises(DataError, match=r"Inat_dataset_splits are 1-based \(1..3\); the official file counts from 0"):
+        find_benchmark("inaturalist2018").load(tmp_path / "inat", expected=expected)
+
+    expected = trees["cars196"](tmp_path / "cars")
+    for place in ("devkit/cars_train_annos.mat", "cars_test_annos_withlabels.mat"):
+        annotations = loadmat(tmp_path / "cars" / place)["annotations"]
+        for row in annotations[0]:
+            row["class"] = row["class"] - 1
+        savemat(tmp_path / "cars" / place, {"annotations": annotations})
+    with pytest.raises(DataError, match=r"the annotations are 0-based \(0..1\); the official file counts from 1"):
+        load_cars(tmp_path / "cars", expected=expected)
+
+
+def test_pictures_in_two_lists_of_pacs_are_told(trees: Trees, tmp_path: Path) -> None:
+    """User-pains 60: published copies of the lists share pictures between train and crossval; test holds both."""
+    expected = trees["pacs"](tmp_path)
+    rows = (tmp_path / "splits/sketch_test_kfold.txt").read_text().splitlines()
+    (tmp_path / "splits/sketch_train_kfold.txt").write_text("\n".join(rows[:4]))
+    (tmp_path / "splits/sketch_crossval_kfold.txt").write_text("\n".join(rows[4:]))
+    assert len(load_pacs(tmp_path, expected=expected)) == 28
+    (tmp_path / "splits/sketch_crossval_kfold.txt").write_text("\n".join(rows[3:]))
+    words = (
+        r"1 pictures are in both sketch_train_kfold.txt and sketch_crossval_kfold.txt .*first sketch/guitar/pic_001.jpg"
+    )
+    with pytest.raises(DataError, match=words):
+        load_pacs(tmp_path, expected=expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_incomplete_tree_names_what_is_missing(trees: Trees, tmp_path: Path, name: str) -> None:
+    """Each file or folder that a release must have, taken away alone, is named with what to put where."""
+    expected = trees[name](tmp_path)
+    benchmark = find_benchmark(name.removesuffix("-pooled"))
+    needed = ("car_ims", "cars_annos.mat") if name == "cars196-pooled" else benchmark.release.needed
+    base = benchmark.load(tmp_path, expected=expected).attrs["root"]
+    for entry in needed:
+        place = Path(base) / entry
+        if not place.exists():  # one class folder stands for all in the tiny tree
+            continue
+        aside = tmp_path / "aside"
+        place.rename(aside)
+        with pytest.raises(DataError, match=r"is not complete in .*: missing ") as caught:
+            benchmark.load(tmp_path, expected=expected)
+        if name != "cars196-pooled":
+            assert entry in str(caught.value)
+        assert benchmark.release.where in str(caught.value)
+        aside.rename(place)
+
+
 def test_numbers_out_of_range_are_told() -> None:
     with pytest.raises(DataError, match=r"run 0..7; the official ones run 0..4"):
         check_numbers([0, 7], first=0, count=5, what="list.txt")

@@ -34,8 +34,8 @@ def load_pacs(
     """Read PACS with the split of :func:`proxemics.data.benchmarks.domains.split_by_source`.
 
     The official lists (``photo_train_kfold.txt``, ...) divide pictures, not classes, and are not needed. Those that lie
-    beside the folders, in ``splits/`` or above are checked: their class numbers count from 1, and ``test`` is the
-    whole domain.
+    beside the folders, in ``splits/`` or above are checked: their class numbers count from 1, their pictures exist, and
+    none is in both ``train`` and ``crossval`` of a domain (``test`` is the whole domain, and holds both).
 
     Args:
         root: the folder of the four domains, or one above it.
@@ -46,7 +46,7 @@ def load_pacs(
         A checked table.
 
     Raises:
-        DataError: a folder is missing, a list does not fit, or the numbers differ.
+        DataError: a folder is missing, a list does not fit or overlaps another, or the numbers differ.
     """
     folder = layout.locate(root, RELEASE)
     rows = [(path, label, domain) for domain in DOMAINS for label, path in layout.pictures_below(folder / domain)]
@@ -54,12 +54,24 @@ def load_pacs(
     layout.check_names(frame["label"], expected, RELEASE)
     layout.check_parts(frame, "domain", expected, RELEASE)
     for place in (folder, folder.parent, folder / "splits", folder.parent / "splits", folder.parent.parent / "splits"):
-        for path in sorted(place.glob("*_kfold.txt")) if place.is_dir() else []:
-            _check_list(path, folder)
+        lists = {path.name: _check_list(path, folder) for path in sorted(place.glob("*_kfold.txt"))}
+        for domain in DOMAINS:
+            _check_apart(place, domain, lists)
     return layout.finish(split_by_source(frame, source, DOMAINS), RELEASE, folder)
 
 
-def _check_list(path: Path, folder: Path) -> None:
+def _check_apart(place: Path, domain: str, lists: dict[str, set[str]]) -> None:
+    train, crossval = (f"{domain}_{part}_kfold.txt" for part in ("train", "crossval"))
+    both = sorted(lists.get(train, set()) & lists.get(crossval, set()))
+    if both:
+        raise DataError(
+            f"PACS: {len(both)} pictures are in both {train} and {crossval} in {place}, first {both[0]}. Copy the "
+            "official lists again."
+        )
+
+
+def _check_list(path: Path, folder: Path) -> set[str]:
+    """Check one list and return its pictures."""
     rows = layout.read_fields(path, 2)
     numbers = layout.whole_numbers([number for _, number in rows], path.name)
     layout.check_numbers(numbers, first=1, count=len(CLASSES), what=path.name)
@@ -67,3 +79,4 @@ def _check_list(path: Path, folder: Path) -> None:
         if f"/{CLASSES[number - 1]}/" not in f"/{picture}":
             raise DataError(f"{path}: {picture} has class number {number}, which is {CLASSES[number - 1]}.")
     layout.check_files((str(folder / picture) for picture, _ in rows), RELEASE)
+    return {picture for picture, _ in rows}

@@ -27,7 +27,7 @@ from proxemics.losses.checks import check_count, check_number
 from proxemics.methods.base import Method, Needs, Step, View
 from proxemics.methods.center_polar.centroids import batch_means
 from proxemics.methods.center_polar.geodesic import angles_between
-from proxemics.methods.center_polar.learner import GeneratorLearner
+from proxemics.methods.center_polar.learner import GeneratorLearner, check_learning
 from proxemics.methods.options import check_choice
 
 Align = Literal["mean", "kl"]
@@ -116,13 +116,10 @@ class ExpansionEqualisation(Method):
         check_count("num_classes", num_classes)
         check_count("dim", dim)
         check_choice("align", align, get_args(Align))
-        for name, value in (("lambda_e", lambda_e), ("lambda_g", lambda_g), ("lambda_div", lambda_div)):
-            check_number(name, value, low=0)
-        for name, value in (("tau", tau), ("inner_lr", inner_lr)):
-            check_number(name, value, low=0, open_low=True)
-        check_number("mix", mix, low=0, high=1)
-        check_count("inner_steps", inner_steps)
-        check_count("pool", pool)
+        check_number("lambda_e", lambda_e, low=0)
+        check_number("lambda_g", lambda_g, low=0)
+        check_number("tau", tau, low=0, open_low=True)
+        check_learning(inner_steps=inner_steps, inner_lr=inner_lr, lambda_div=lambda_div, mix=mix, pool=pool)
         check_count("start_epoch", start_epoch, low=0)
         self.num_classes, self.dim, self.align, self.tau = num_classes, dim, align, tau
         self.lambda_e, self.lambda_g, self.start_epoch = lambda_e, lambda_g, start_epoch

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from proxemics.core.ranks import gather_rows, mean_over_ranks, rank, share_of
 from proxemics.data.preprocess import Preprocess
+from proxemics.losses.checks import check_count, check_number
 from proxemics.methods.base import Step, View
 from proxemics.methods.center_polar.adam import adam_step
 from proxemics.methods.center_polar.expansion_loss import diversity
@@ -32,6 +33,25 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 
 EVERY = 2
 """ψ learns from every so many samples of the share."""
+
+
+def check_learning(*, inner_steps: int, inner_lr: float, lambda_div: float, mix: float, pool: int) -> None:
+    """Refuse options of the generator that are out of range, by the names that the methods give them.
+
+    Raises:
+        LossError: with the name, the value and the range.
+
+    Example:
+        >>> check_learning(inner_steps=1, inner_lr=1e-3, lambda_div=0.1, mix=1.5, pool=5)
+        Traceback (most recent call last):
+        ...
+        proxemics.core.errors.LossError: mix must be a finite number at least 0 and at most 1, got 1.5.
+    """
+    check_number("lambda_div", lambda_div, low=0)
+    check_number("inner_lr", inner_lr, low=0, open_low=True)
+    check_number("mix", mix, low=0, high=1)
+    check_count("inner_steps", inner_steps)
+    check_count("pool", pool)
 
 
 class GeneratorLearner(nn.Module):

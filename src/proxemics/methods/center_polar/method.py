@@ -25,7 +25,7 @@ from proxemics.methods.base import Method, Needs, Start, Step, View
 from proxemics.methods.center_polar.centroids import centroids_of, updated_centroids, working_centroids
 from proxemics.methods.center_polar.constraint import centripetal_constraint, check_margin
 from proxemics.methods.center_polar.geodesic import angles_between, centrifugal_step
-from proxemics.methods.center_polar.learner import GeneratorLearner
+from proxemics.methods.center_polar.learner import GeneratorLearner, check_learning
 from proxemics.methods.center_polar.plan import Plan, make_plan
 from proxemics.methods.center_polar.schedule import reach
 from proxemics.methods.center_polar.style import expand_style
@@ -128,7 +128,6 @@ class CenterPolar(Method):
         check_choice("centroid", centroid, get_args(CentroidMode))
         weights = {
             "lambda_sem": lambda_sem,
-            "lambda_div": lambda_div,
             "lambda_s": lambda_s,
             "lambda_4": lambda_4,
             "lambda_g": lambda_g,
@@ -138,15 +137,13 @@ class CenterPolar(Method):
         }
         for name, value in weights.items():
             check_number(name, value, low=0)
-        for name, value in (("tau_c", tau_c), ("inner_lr", inner_lr)):
-            check_number(name, value, low=0, open_low=True)
-        for name, value in (("momentum", momentum), ("mix", mix)):
-            check_number(name, value, low=0, high=1)
+        check_learning(inner_steps=inner_steps, inner_lr=inner_lr, lambda_div=lambda_div, mix=mix, pool=pool)
+        check_number("tau_c", tau_c, low=0, open_low=True)
+        check_number("momentum", momentum, low=0, high=1)
         check_number("delta_max", delta_max, low=0, high=torch.pi)
         check_number("phi_max_deg", phi_max_deg, low=0, high=180)
         check_margin(margin_c, num_classes)
-        for name, count in (("inner_steps", inner_steps), ("pool", pool), ("neighbours", neighbours)):
-            check_count(name, count)
+        check_count("neighbours", neighbours)
         check_count("refresh_epochs", refresh_epochs, low=0)
         check_count("start_epoch", start_epoch, low=0)
         self.num_classes, self.dim, self.expander, self.layer = num_classes, dim, expander, layer

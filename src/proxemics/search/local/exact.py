@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from proxemics.search.local.pool import Pool
+from proxemics.search.local.pool import GROUP, Pool
 from proxemics.search.local.screens import Screen
 
 QUERIES = 512
@@ -64,7 +64,7 @@ def _block(
 
 def _width(queries: int) -> int:
     """Columns of a tile; products with few queries are fastest in short ones, one query in long ones."""
-    return 1024 if 1 < queries < 32 else max(1024, min(1 << 16, ENTRIES // queries))
+    return 1024 if 1 < queries < 32 else max(1024, min(1 << 16, ENTRIES // queries // GROUP * GROUP))
 
 
 def rescore(
@@ -84,6 +84,10 @@ def rescore(
     Returns:
         (n,) float32.
     """
+    counts = np.bincount(query, minlength=len(queries))
+    most = int(counts.max(initial=0))
+    if most * len(queries) <= 2 * len(slots) and bool((query[1:] >= query[:-1]).all()):
+        return _rescore_even(vectors, queries, counts, slots)
     scores = np.empty(len(slots), np.float32)
     step = max(1, (1 << 20) // vectors.shape[1])
     for start in range(0, len(slots), step):
@@ -91,6 +95,23 @@ def rescore(
         left, right = vectors[slots[part]].astype(np.float64), queries[query[part]].astype(np.float64)
         scores[part] = np.einsum("nd,nd->n", left, right)
     return scores
+
+
+def _rescore_even(
+    vectors: NDArray[np.float32], queries: NDArray[np.float32], counts: NDArray[np.int64], slots: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """The same where pairs go by query and all queries have about as many: each query is read once."""
+    most, dim = int(counts.max(initial=0)), vectors.shape[1]
+    taken = np.arange(most) < counts[:, None]
+    padded = np.zeros((len(queries), most), np.int64)
+    padded[taken] = slots
+    scores = np.empty((len(queries), most), np.float32)
+    step = max(1, (1 << 18) // max(1, most * dim))
+    for start in range(0, len(queries), step):
+        part = slice(start, start + step)
+        right = vectors[padded[part]].astype(np.float64)
+        scores[part] = np.einsum("qkd,qd->qk", right, queries[part].astype(np.float64))
+    return scores[taken]
 
 
 def ranked(found: Found, count: int, k: int, names: Names) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:

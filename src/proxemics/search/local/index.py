@@ -194,7 +194,7 @@ class LocalIndex(Index):
         known = self._rows.of_slots(snapshot, chain.from_iterable(slots for slots, _ in answers))
         names, meta = known.ids.__getitem__, known.meta.__getitem__
         return [
-            Hits(list(map(names, slots)), scores, [one.copy() for one in map(meta, slots)], k - len(slots))
+            Hits(list(map(names, slots)), scores, list(map(dict.copy, map(meta, slots))), k - len(slots))
             for slots, scores in answers
         ]
 

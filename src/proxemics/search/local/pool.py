@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+GROUP = 256
+"""Columns that are looked through together; tiles are best a multiple of it."""
+
 
 class Pool:
     """Candidates of Q queries over tiles of screened scores.
@@ -27,7 +30,6 @@ class Pool:
         self._parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
         self._waiting = 0
         self._seen = self._settled = 0
-        self._flags = np.empty(0, bool)
 
     def offer(self, scores: NDArray[np.float32], first: int) -> None:
         """Take a tile.
@@ -36,33 +38,46 @@ class Pool:
             scores: (Q, T) screened scores; -inf where a row may not be returned.
             first: column of the gallery that the tile starts at.
         """
-        width = scores.shape[1]
         if self._open:
             self._begin(scores)
-        if self._flags.size < scores.size:
-            self._flags = np.empty(scores.size, bool)
-        flags = self._flags[: scores.size].reshape(scores.shape)
-        np.greater_equal(scores, self._limits[:, None], out=flags)
-        flat = np.flatnonzero(flags)
-        if flat.size:
-            query = flat // width
-            self._parts.append((query, flat - query * width + first, scores.reshape(-1)[flat]))
-            self._waiting += flat.size
-        self._seen += width
+        query, column = self._passing(scores)
+        if query.size:
+            self._parts.append((query, column + first, scores[query, column]))
+            self._waiting += query.size
+        self._seen += scores.shape[1]
         if not self._settled and not self._open:
             self._settled = self._seen  # the first limits are as high as they can be
         elif self._seen >= 2 * self._settled or self._waiting > 16 * self._k * len(self._limits):
             self._settle()
 
+    def _passing(self, scores: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where scores reach the limits.
+
+        Only groups of columns whose largest score reaches the limit are looked through; after some tiles those are few.
+        """
+        import torch
+
+        if self._open:
+            return _places(scores > -np.inf)
+        width = scores.shape[1]
+        if width % GROUP:
+            return _places(scores >= self._limits[:, None])
+        limits = np.repeat(self._limits, width // GROUP)
+        groups = np.flatnonzero(torch.from_numpy(scores).view(-1, GROUP).amax(dim=1).numpy() >= limits)
+        if 4 * groups.size > limits.size:
+            return _places(scores >= self._limits[:, None])
+        row, column = _places(scores.reshape(-1, GROUP)[groups] >= limits[groups, None])
+        flat = groups[row] * GROUP + column
+        query = flat // width
+        return query, flat - query * width
+
     def candidates(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return query (n,) and column (n,), by rising query."""
         if not self._parts:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        if len(self._limits) > 4 or self._waiting > 16 * self._k:
+        if len(self._limits) > 4 or self._waiting > 16 * self._k:  # fewer are scored as fast as sorted
             self._settle()
-        query, column, score = (np.concatenate(part) for part in zip(*self._parts, strict=True))
-        real = score > -np.inf
-        return query[real], column[real]
+        return np.concatenate([part[0] for part in self._parts]), np.concatenate([part[1] for part in self._parts])
 
     def _begin(self, scores: NDArray[np.float32]) -> None:
         """Set the first limits, once a tile has k rows."""
@@ -78,7 +93,7 @@ class Pool:
         if not self._parts:
             return
         query, column, score = (np.concatenate(part) for part in zip(*self._parts, strict=True))
-        order = np.lexsort((-score, query))
+        order = np.argsort(query * (4.0 * float(np.abs(score).max()) + 1.0) - score)  # by query, then by falling score
         query, column, score = query[order], column[order], score[order]
         starts = np.searchsorted(query, np.arange(len(self._limits) + 1))
         enough = np.flatnonzero(np.diff(starts) >= self._k)
@@ -86,3 +101,10 @@ class Pool:
         self._limits[enough] = np.maximum(self._limits[enough], last - self._slack[enough])
         kept = score >= self._limits[query]
         self._parts = [(query[kept], column[kept], score[kept])]
+
+
+def _places(flags: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows and columns of what is true; several times as fast as NumPy's own for matrices."""
+    flat = np.flatnonzero(flags).astype(np.int64, copy=False)
+    row = flat // flags.shape[1]
+    return row, flat - row * flags.shape[1]

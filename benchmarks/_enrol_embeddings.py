@@ -33,7 +33,7 @@ _SCALE = 64  # lengths are stored over it, so that they keep their digits in flo
 def train(data: Path, dataset: str, method: str, runs: Path, threads: int) -> Path:
     """Train a model for a few epochs, unless that is done; an interrupted run goes on."""
     out = runs / f"{dataset}-{method}"
-    if not (out / "result.json").exists():
+    if not (out / "bundle" / "model.safetensors").exists():
         line = [sys.executable, "-m", "proxemics", "train", str(data), "--where", f"dataset={dataset}", "--seed", "0"]
         line += ["--out", str(out), "--quiet", "--no-report", *METHODS[method]]
         line += [part for one in SETTINGS for part in ("--set", one)]

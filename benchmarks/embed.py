@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from proxemics.evaluation import evaluate_embeddings
 from proxemics.export.engines.base import Engine
@@ -82,7 +83,7 @@ def eager(bundle: Path) -> TorchEngine:
     """Torch as it comes: the default memory order."""
     found = load_bundle(bundle)
     found.arguments["channels_last"] = False
-    return TorchEngine(found.to(memory_format=__import__("torch").contiguous_format), threads=1)
+    return TorchEngine(found.to(memory_format=torch.contiguous_format), threads=1)
 
 
 def task(bundle: Path, data: Path, name: str) -> Task:
@@ -209,6 +210,12 @@ def end_to_end(bundle: Path, data: Path, name: str, count: int, rounds: int) -> 
     }
 
 
+def told(result: dict[str, Any]) -> dict[str, Any]:
+    shown = {key: value for key, value in result.items() if key not in ("over_floor", "peers_peak_growth_mb")}
+    print(shown, flush=True)
+    return result
+
+
 def main() -> None:
     one_thread()
     parser = argparse.ArgumentParser(description=__doc__)
@@ -222,11 +229,10 @@ def main() -> None:
         apart(build, bundle, data)
         for name in WANTED:
             apart(partial(embed_all, bundle, data), name, [0])  # the comparison with torch, once
-        rows = [engine_row(bundle, data, rounds), *quality_rows(bundle, data, count)]
-        ends = ("torch channels_last", "onnxruntime float32", "openvino bf16")
-        rows += [apart(end_to_end, bundle, data, name, min(count, 256), rounds) for name in ends]
-    for result in rows:
-        print({key: value for key, value in result.items() if key not in ("over_floor", "peers_peak_growth_mb")})
+        rows = [told(engine_row(bundle, data, rounds))]
+        rows += [told(one) for one in quality_rows(bundle, data, count)]
+        ends = ("onnxruntime float32", "openvino bf16", "torch channels_last")
+        rows += [told(apart(end_to_end, bundle, data, name, min(count, 256), rounds)) for name in ends]
     packages = ["proxemics", "torch", "onnxruntime", "openvino", "numpy", "pillow", "simplejpeg"]
     print(write_results("embed", rows, packages))
 

@@ -1,8 +1,9 @@
 """What a report of 20,000 pictures costs: time and memory to build, size, time to open from disk.
 
 Usage: ``python benchmarks/report.py [--data ../shared/data/index.csv] [--count 20000] [--rounds 3]``. Without
-``--data`` small pictures are drawn. A run folder is made with embeddings of a known amount of error, real ranks and real numbers;
-then ``proxemics report`` writes its page and Chromium opens it from disk. Writes benchmarks/results/report.json.
+``--data`` small pictures are drawn. A run folder is made with embeddings of a known amount of error, real ranks and
+real numbers; then ``proxemics report`` writes its page and Chromium opens it from disk. Writes
+benchmarks/results/report.json.
 
 Rows, with N pictures:
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 from proxemics.core.config import EvaluationConfig
@@ -14,7 +16,8 @@ from proxemics.core.errors import ExportError
 from proxemics.data.preprocess import Preprocess
 from proxemics.export.parity import compare, measure_drift, parity_pixels
 from proxemics.export.sample import Pictures, pixel_batches
-from proxemics.export.variants import _check
+from proxemics.export.variants import Precisions, check_parity, write_variants
+from proxemics.models import Embedder
 from proxemics.training.log import Silent
 
 PREPARE = Preprocess(size=4, resize=4)
@@ -69,9 +72,40 @@ def test_only_float32_must_be_equal() -> None:
     for wrong in (encoder(turn=0.01), encoder(scale=1.01)):
         found = compare(encoder(), wrong, pixels)
         with pytest.raises(ExportError, match=r"away from torch, more than 0.0001; nothing was written"):
-            _check("float32", found)
-        _check("int8", found)
-    _check("float32", compare(encoder(), encoder(turn=1e-6), pixels))
+            check_parity("float32", found)
+        check_parity("int8", found)
+    check_parity("float32", compare(encoder(), encoder(turn=1e-6), pixels))
+
+
+class Overflowing(NamedTuple):
+    """A model whose activations float16 cannot hold."""
+
+    embedder: Embedder
+    pictures: Pictures
+
+
+@pytest.fixture
+def overflowing() -> Overflowing:
+    embedder = Embedder("test_resnet", dim=8, weights="none", size=32)
+    with torch.no_grad():
+        embedder.trunk.conv1.weight.mul_(1e6)
+    return Overflowing(embedder, Pictures(None, None, EvaluationConfig(), "no pictures"))
+
+
+def test_what_cannot_be_written_is_left_out_unless_it_was_asked_for(overflowing: Overflowing, tmp_path: Path) -> None:
+    wanted = ("float32", "float16", "int8")
+    parity = write_variants(overflowing.embedder, tmp_path, Precisions(wanted, {}), overflowing.pictures, Silent())
+    assert [one["precision"] for one in parity["variants"]] == ["float32"]
+    assert parity["left_out"]["float16"] == "it gives values that are not finite; leave this precision out"
+    assert parity["left_out"]["int8"] == "it needs pictures to calibrate on"
+    assert [path.name for path in (tmp_path / "onnx").iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.slow
+def test_what_was_asked_for_must_be_written(overflowing: Overflowing, tmp_path: Path) -> None:
+    asked = Precisions(("float32", "float16"), {}, required=("float32", "float16"))
+    with pytest.raises(ExportError, match=r"^float16: it gives values that are not finite"):
+        write_variants(overflowing.embedder, tmp_path, asked, overflowing.pictures, Silent())
 
 
 def test_drift_is_measured_query_by_query(pictures: Pictures) -> None:

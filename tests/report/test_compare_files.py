@@ -8,12 +8,14 @@ import importlib.util
 import io
 import json
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from proxemics.cli.main import main
 from proxemics.core.errors import ConfigError, DataError, EvaluationError
 from proxemics.core.files import write_json
 from proxemics.report.compare import Comparison, compare
@@ -221,3 +223,16 @@ def test_what_is_no_result_file_is_told(tmp_path: Path) -> None:
         compare(read_compared([write(tmp_path / "a.json", row(0), wrong)]))
     with pytest.raises(ConfigError, match=r"no run has it. Did you mean 'map_at_r'"):
         compare(read_compared([str(RESULTS / "controlled.json")]), metrics=["map_at"])
+
+
+def test_the_command_takes_files(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    for arguments, code, part in (
+        (["--untrained", "--baseline", "untrained trunk", "--format", "md"], 0, "+4.8 (+4.6, +5.4, +4.5)"),
+        (["--baseline", "untrained trunk"], 2, "no such variant"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["proxemics", "compare", str(RESULTS / "real_base.json"), *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert int(stopped.value.code or 0) == code
+        shown = capfd.readouterr()
+        assert part in (shown.err if code else shown.out)

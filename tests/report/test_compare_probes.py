@@ -8,15 +8,20 @@ import io
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from proxemics.cli.compare import show_comparison
 from proxemics.core.files import write_json
+from proxemics.evaluation.probes.card import bias_card
+from proxemics.evaluation.probes.measures import Sample
 from proxemics.report.compare import compare
 from proxemics.report.compare_rows import read_compared
 from proxemics.report.compare_runs import UNTRAINED, Run
@@ -165,3 +170,27 @@ def test_every_format_shows_the_cards(probed: list[str]) -> None:
     assert "Bias cards, birds, zero-shot" in printed
     assert "-0.2 (-0.2, -0.2)" in printed
     assert "better <b>" in printed
+
+
+def test_cards_as_the_probes_write_them_are_read(tmp_path: Path) -> None:
+    """The real card of two small models: what this file makes up has the same fields."""
+    generator = torch.Generator().manual_seed(0)
+    pictures = torch.randint(0, 256, (24, 3, 16, 16), dtype=torch.uint8, generator=generator)
+    sample = Sample(pictures, np.arange(24) // 4)
+    weights = torch.randn(768, 8, generator=generator)
+    places = []
+    for name, embed in (
+        ("pixels", lambda x: x.float().flatten(1)),
+        ("drawn", lambda x: x.float().flatten(1) @ weights),
+    ):
+        run = make_run(tmp_path / name)
+        write_json(run / "probe.json", bias_card(embed, sample, only=["geometry", "nuisance"]))
+        places.append(f"{name}={run}")
+    (part,) = compare(read_compared(places), resamples=50).probes
+    assert part.notes == ()
+    first = json.loads((tmp_path / "pixels" / "probe.json").read_text())["numbers"]
+    assert {line.name for line in part.lines} == {f"{one['probe']}/{one['name']}" for one in first}
+    assert len([group for group, _ in groupby(part.lines, lambda line: line.group)]) == 2  # each probe together
+    for one in first:
+        (line,) = [line for line in part.lines if line.name == f"{one['probe']}/{one['name']}"]
+        assert line.entries[0].mean == one["value"]

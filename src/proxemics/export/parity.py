@@ -89,7 +89,7 @@ def compare(reference: Encode, other: Encode, pixels: NDArray[np.float32]) -> li
     for size in BATCHES:
         (mine, length), (theirs, other_length) = reference(pixels[:size]), other(pixels[:size])
         if not (np.isfinite(theirs).all() and np.isfinite(other_length).all()):
-            raise ExportError("The exported model gives values that are not finite. Leave this precision out.")
+            raise ExportError("it gives values that are not finite; leave this precision out.")
         found.append(
             {
                 "batch": size,

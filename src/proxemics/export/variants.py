@@ -8,7 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from proxemics.core.errors import ConfigError, ExportError, did_you_mean
 from proxemics.export.onnx import export_onnx
@@ -23,7 +25,7 @@ from proxemics.export.parity import (
     torch_encoder,
 )
 from proxemics.export.quantize import quantize_onnx
-from proxemics.export.sample import BATCH, Pictures, pixel_batches
+from proxemics.export.sample import Pictures, pixel_batches
 from proxemics.models.embedder import Embedder
 from proxemics.runtime.layout import ONNX
 from proxemics.training.log import Reporter
@@ -40,10 +42,12 @@ class Precisions:
     Attributes:
         wanted: keys of :data:`proxemics.runtime.layout.ONNX`, float32 first.
         left_out: precision to the reason why it is not written.
+        required: stop if one of these cannot be written; others are left out then.
     """
 
     wanted: tuple[str, ...]
     left_out: dict[str, str]
+    required: tuple[str, ...] = ("float32",)
 
 
 def choose_precisions(asked: Sequence[str] | None, pictures: Pictures) -> Precisions:
@@ -70,7 +74,8 @@ def choose_precisions(asked: Sequence[str] | None, pictures: Pictures) -> Precis
             raise ConfigError(f"Unknown precision {name!r}.{did_you_mean(name, ONNX)} Allowed: {', '.join(ONNX)}.")
     if "int8" in names and not calibrated:
         raise ConfigError(f"int8 needs pictures to calibrate on, but {pictures.said}. Or leave int8 out.")
-    return Precisions(tuple(name for name in ONNX if name == "float32" or name in names), {})
+    wanted = tuple(name for name in ONNX if name == "float32" or name in names)
+    return Precisions(wanted, {}, required=wanted)
 
 
 def write_variants(
@@ -97,16 +102,20 @@ def write_variants(
     pixels, compared_on = parity_pixels(pictures, embedder.preprocess)
     variants: list[dict[str, Any]] = []
     encoders: dict[str, Encode] = {}
+    left_out = dict(precisions.left_out)
     reporter.start("onnx", len(precisions.wanted))
     for name in precisions.wanted:
-        path = folder / ONNX[name]
-        _write(name, embedder, path, folder / ONNX["float32"], pictures)
-        encoders[name] = onnx_encoder(path.read_bytes(), ONNX[name])
-        found = compare(reference, encoders[name], pixels)
-        _check(name, found)
-        variants.append(
-            {"precision": name, "file": ONNX[name], "bytes": path.stat().st_size, "parity": found, "drift": None}
-        )
+        try:
+            encode, found = _write(name, embedder, folder, pictures, reference, pixels)
+        except ExportError as error:
+            if name in precisions.required:
+                raise ExportError(f"{name}: {error}") from error
+            (folder / ONNX[name]).unlink(missing_ok=True)
+            left_out[name] = str(error).rstrip(".")
+        else:
+            encoders[name] = encode
+            size = (folder / ONNX[name]).stat().st_size
+            variants.append({"precision": name, "file": ONNX[name], "bytes": size, "parity": found, "drift": None})
         reporter.advance("onnx")
     reporter.finish("onnx")
     about = None
@@ -124,7 +133,7 @@ def write_variants(
         "variants": variants,
         "drift": about,
         "without": "" if about is not None else pictures.said,
-        "left_out": {**precisions.left_out, "bfloat16": _NO_BF16},
+        "left_out": {**left_out, "bfloat16": _NO_BF16},
     }
 
 
@@ -133,17 +142,34 @@ def without_onnx() -> dict[str, Any]:
     return {"schema": SCHEMA, "variants": [], "drift": None, "without": "it was left out (--no-onnx)", "left_out": {}}
 
 
-def _write(name: str, embedder: Embedder, path: Path, full: Path, pictures: Pictures) -> None:
-    if name != "int8":
+def _write(
+    name: str, embedder: Embedder, folder: Path, pictures: Pictures, reference: Encode, pixels: NDArray[np.float32]
+) -> tuple[Encode, list[dict[str, float]]]:
+    """Write one file; return it as an encoder, and how it compares with torch."""
+    path = folder / ONNX[name]
+    if name == "int8":
+        if pictures.calibration is None:
+            raise ExportError("it needs pictures to calibrate on.")
+        size, rows = pictures.max_pixels, pictures.calibration
+        quantize_onnx(folder / ONNX["float32"], path, pixel_batches(rows, embedder.preprocess, max_pixels=size))
+    else:
         export_onnx(embedder, path, half=name == "float16")
-        return
-    if pictures.calibration is None:
-        raise ExportError("int8 needs pictures to calibrate on.")
-    batches = pixel_batches(pictures.calibration, embedder.preprocess, max_pixels=pictures.max_pixels, size=BATCH)
-    quantize_onnx(full, path, batches)
+    encode = onnx_encoder(path.read_bytes(), ONNX[name])
+    found = compare(reference, encode, pixels)
+    check_parity(name, found)
+    return encode, found
 
 
-def _check(name: str, found: Sequence[dict[str, float]]) -> None:
+def check_parity(name: str, found: Sequence[dict[str, float]]) -> None:
+    """Refuse a float32 file that does not give the vectors of torch; the other precisions are measured only.
+
+    Args:
+        name: the precision.
+        found: from :func:`proxemics.export.parity.compare`.
+
+    Raises:
+        ExportError: a value is more than 1e-4 off.
+    """
     apart = max(max(row["max_difference"], row["max_length_difference"]) for row in found)
     if name == "float32" and apart > TOLERANCE:
         raise ExportError(

@@ -54,18 +54,22 @@ def file_sha256(path: Path) -> str:
 
 
 def unknown_files(folder: Path, known: tuple[str, ...] = KNOWN) -> list[str]:
-    """Return the files and folders that are in no bundle, as sorted relative paths.
+    """Return what lies in a folder and is in no bundle, as sorted relative paths; unknown folders are not entered.
 
     Args:
         folder: to look into.
         known: relative paths that are expected.
     """
-    parents = {str(parent) for name in known for parent in Path(name).parents}
-    found = []
-    for path in folder.rglob("*"):
-        name = path.relative_to(folder).as_posix()
-        if name not in known and not (path.is_dir() and not path.is_symlink() and name in parents):
-            found.append(name)
+    parents = {parent.as_posix() for name in known for parent in Path(name).parents}
+    found: list[str] = []
+    waiting = [folder]
+    while waiting:
+        for path in waiting.pop().iterdir():
+            name = path.relative_to(folder).as_posix()
+            if name in parents and path.is_dir() and not path.is_symlink():
+                waiting.append(path)
+            elif name not in known:
+                found.append(name)
     return sorted(found)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from proxemics.data.preprocess import Preprocess
 from proxemics.export.engines.proof import Proof, proof_key, proof_pictures, prove, remember, remembered
@@ -35,7 +36,7 @@ def test_pictures_are_the_same_each_time_and_differ_from_each_other() -> None:
     first = proof_pictures(preprocess)
     np.testing.assert_array_equal(first, proof_pictures(preprocess))
     assert len({one.tobytes() for one in first}) == len(first) == 6
-    levels = preprocess.denormalize(__import__("torch").from_numpy(first)).numpy()
+    levels = preprocess.denormalize(torch.from_numpy(first)).numpy()
     assert levels.min() >= -0.5
     assert levels.max() <= 255.5
     assert 30 < levels.std() < 90

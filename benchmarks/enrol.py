@@ -3,6 +3,8 @@
     python benchmarks/enrol.py --data DATA/index.csv --runs runs/enrol
     python benchmarks/enrol.py --table
 
+A model, an embedding and the rows of a model that are in the folder of the runs are not computed again.
+
 Sets: cub200_2010, cars196 and emoji (the latter frozen only). Models: the frozen EfficientNet-Lite0 at 160 px, and the
 same trained for four epochs with Proxy Anchor (``none``) and with Proxy Anchor and EL-nivMF (``probabilistic``). All
 that is measured is measured on the test classes, which no training and no calibration saw. Five draws of pictures and
@@ -29,18 +31,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _enrol_embeddings import embedded, frozen, rows_of, train, trained, unseen_rows
+from _enrol_embeddings import METHODS, embedded, frozen, rows_of, train, trained, unseen_rows
 from _results import RESULTS, write_results
 from numpy.typing import NDArray
 
 from proxemics.core.errors import EvaluationError
+from proxemics.core.files import write_json
 from proxemics.evaluation.class_spread import rate_interval
 from proxemics.evaluation.intervals import class_intervals
 from proxemics.evaluation.open_set import calibrate_identification
@@ -272,7 +276,13 @@ def summary(name: str, trials: list[Trial]) -> dict[str, Any]:
     return row
 
 
-def measure(name: str, test: Set, other: Set, everything: Set | None) -> list[dict[str, Any]]:
+def measure(name: str, runs: Path, sets: Callable[[], tuple[Set, Set, Set | None]]) -> list[dict[str, Any]]:
+    """Rows of a model, from its file or anew."""
+    file = runs / f"rows-{name}.json"
+    if file.exists():
+        known: list[dict[str, Any]] = json.loads(file.read_text())
+        return known
+    test, other, everything = sets()
     dataset, _, method = name.partition("-")
     about = {
         "dataset": dataset, "protocol": "test classes, unseen", "trunk": "tf_efficientnet_lite0", "size": 160,
@@ -284,6 +294,7 @@ def measure(name: str, test: Set, other: Set, everything: Set | None) -> list[di
         for row in (closed(test, count), *open_set(test, other, everything, count)):
             rows.append({**about, **row})
             print(name, json.dumps(row), flush=True)
+    write_json(file, rows)
     return rows
 
 
@@ -294,12 +305,12 @@ def frozen_sets(data: Path, dataset: str, runs: Path) -> tuple[Set, Set, Set]:
     return everything.of(test), everything.of(~test), everything
 
 
-def trained_sets(data: Path, dataset: str, method: str, runs: Path, threads: int) -> tuple[Set, Set]:
+def trained_sets(data: Path, dataset: str, method: str, runs: Path, threads: int) -> tuple[Set, Set, None]:
     run = train(data, dataset, method, runs, threads)
     rows = unseen_rows(run)
     unseen = Set(*embedded(f"{dataset}-{method}", lambda: trained(run), rows, runs), rows["label"].to_numpy(str))
     test = (rows["split"] == "test").to_numpy()
-    return unseen.of(test), unseen.of(~test)
+    return unseen.of(test), unseen.of(~test), None
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -344,7 +355,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="index.csv of the pictures")
     parser.add_argument("--runs", type=Path, default=Path("runs/enrol"))
     parser.add_argument("--datasets", nargs="+", default=["cub200_2010", "cars196", "emoji"])
-    parser.add_argument("--methods", nargs="*", default=["none", "probabilistic"], help="trained models; not for emoji")
+    parser.add_argument("--trained", nargs="*", default=["cub200_2010", "cars196"], help="sets to train on as well")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true", help="print the table of the result file and stop")
@@ -354,12 +365,10 @@ def main() -> None:
         return
     rows: list[dict[str, Any]] = []
     for dataset in args.datasets:
-        test, other, everything = frozen_sets(args.data, dataset, args.runs)
-        rows += measure(f"{dataset}-frozen", test, other, everything)
-        for method in args.methods if dataset != "emoji" else []:
-            rows += measure(
-                f"{dataset}-{method}", *trained_sets(args.data, dataset, method, args.runs, args.threads), None
-            )
+        rows += measure(f"{dataset}-frozen", args.runs, partial(frozen_sets, args.data, dataset, args.runs))
+        for method in METHODS if dataset in args.trained else ():
+            sets = partial(trained_sets, args.data, dataset, method, args.runs, args.threads)
+            rows += measure(f"{dataset}-{method}", args.runs, sets)
     write_results("enrol", rows, packages=("torch", "numpy", "timm"), folder=args.out)
     print(table(rows))
 

@@ -25,7 +25,7 @@ FLOORS = {
     "cli": 6, "serve": 6,
 }  # fmt: skip
 ROOF = 7  # proxemics/__init__.py and __main__.py; no room imports from there
-SIDEWAYS = {("models", "data"), ("methods", "losses"), ("cli", "serve")}
+SIDEWAYS = {("models", "data"), ("methods", "losses"), ("cli", "serve"), ("runtime", "core")}
 
 LONGEST = 500
 MEDIAN = 150

@@ -54,6 +54,7 @@ OTHERS = {
     "srun",
     "xdg-open",
     "pre-commit",
+    "openssl",
 }
 
 

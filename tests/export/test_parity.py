@@ -88,7 +88,7 @@ class Overflowing(NamedTuple):
 def overflowing() -> Overflowing:
     embedder = Embedder("test_resnet", dim=8, weights="none", size=32)
     with torch.no_grad():
-        embedder.trunk.conv1.weight.mul_(1e6)
+        embedder.trunk.conv1[0].weight.mul_(1e6)
     return Overflowing(embedder, Pictures(None, None, EvaluationConfig(), "no pictures"))
 
 

@@ -27,7 +27,7 @@ from proxemics.cli.embed import embed
 from proxemics.cli.enrol import enrol, forget
 from proxemics.cli.evaluate import evaluate
 from proxemics.cli.export import export
-from proxemics.cli.identify import identify
+from proxemics.cli.identify import classes, identify
 from proxemics.cli.probe import probe
 from proxemics.cli.report import report
 from proxemics.cli.reproduce import reproduce
@@ -45,7 +45,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 TRAINING = (doctor, split, train, evaluate, probe, report, sweep, compare, reproduce, demo)
-WORK = (embed, export, calibrate, enrol, identify, forget, serve)
+WORK = (embed, export, calibrate, enrol, identify, classes, forget, serve)
 for verb in (*TRAINING, *WORK):
     app.command()(verb)
 app.add_typer(data_verbs.app, name="data")

@@ -63,8 +63,8 @@ def _block(
 
 
 def _width(queries: int) -> int:
-    """Columns of a tile; products with few queries are fastest in short ones, one query in long ones."""
-    return 1024 if 1 < queries < 32 else max(1024, min(1 << 16, ENTRIES // queries // GROUP * GROUP))
+    """Columns of a tile."""
+    return max(1024, min(1 << 16, ENTRIES // queries // GROUP * GROUP))
 
 
 def rescore(

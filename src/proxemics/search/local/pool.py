@@ -84,7 +84,8 @@ class Pool:
         if scores.shape[1] < self._k:
             return
         place = scores.shape[1] - self._k
-        self._limits = np.partition(scores, place, axis=1)[:, place] - self._slack
+        limits = np.partition(scores, place, axis=1)[:, place] - self._slack
+        self._limits = np.maximum(limits, np.finfo(np.float32).min)  # a row that may not be returned never reaches it
         self._open = False
 
     def _settle(self) -> None:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from proxemics.search.local.codes import quantise
 
 _UNIT = 2.0**-24
+FEW, SHORT = 32, 1024
+"""Products with few queries are fastest a few rows at a time."""
 
 
 class Screen(Protocol):
@@ -57,7 +59,11 @@ class FloatScreen:
             return
         import torch
 
-        torch.mm(torch.from_numpy(some), torch.from_numpy(rows).T, out=torch.from_numpy(out))
+        left, right, scores = torch.from_numpy(some), torch.from_numpy(rows).T, torch.from_numpy(out)
+        step = SHORT if len(some) < FEW else max(1, last - first)
+        for start in range(0, last - first, step):
+            part = slice(start, start + step)
+            torch.mm(left, right[:, part], out=scores[:, part])
 
 
 class CodeScreen:

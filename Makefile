@@ -65,6 +65,13 @@ $(DEV_STAMP): pyproject.toml
 demo: $(RUN_STAMP)  ## train, test and report on the built-in data, on a laptop CPU, into runs/demo
 	$(BIN)/proxemics demo --out runs/demo
 
+.PHONY: serve-demo
+serve-demo: $(RUN_STAMP)  ## the demo run if there is none, an index of its pictures, and the search page
+	@[ -f runs/demo/result.json ] || $(BIN)/proxemics demo --out runs/demo
+	@[ -d runs/demo-index ] || $(BIN)/proxemics index build runs/demo-pictures/table.csv --model runs/demo \
+	  --to runs/demo-index --thumbnails
+	$(BIN)/proxemics serve runs/demo --index runs/demo-index
+
 .PHONY: test
 test: $(DEV_STAMP)  ## run the tests and the examples in the docstrings (ARGS="--slow" for all of them)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)

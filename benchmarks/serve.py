@@ -7,7 +7,8 @@ rows. The photographs are those that scikit-image ships; the other rows of the i
 the CPU time of the service for a request, ``floor`` that of decoding and embedding one picture with the same engine
 and nothing around it. ``requests_per_s``, ``p50_ms`` and ``p99_ms`` are time on the wall, and the clients run on the
 same cores. ``outside_model`` is the share of the wall time in which the model was not at work: with one client the
-share of a request that is not the model, with many what keeps the model waiting.
+share of a request that is not the model, with many what keeps the model waiting. ``load_average`` tells how busy the
+machine was with other things as well.
 
 ``serve_flood``, ``serve_slow``, ``serve_bomb``, ``serve_truncated``, ``serve_fuzz``: many clients at once, clients that
 dribble while another one measures, 200 megapixels in a few kilobytes, halves of pictures, and made-up requests. Their
@@ -228,6 +229,7 @@ def load_row(clients: int, load: Load, floor: float, growth: float) -> dict[str,
         "p99_ms": round(1000 * ordered[min(count - 1, int(0.99 * count))], 1),
         "outside_model": round(1 - load.model_s / load.wall_s, 3),
         "mean_batch": round(count / load.batches, 2),
+        "load_average": round(os.getloadavg()[0], 1),
         "requests": count,
         "statuses": {str(status): number for status, number in sorted(load.statuses.items())},
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import re
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from starlette.requests import HTTPConnection
 
 from proxemics.core.errors import ConfigError
@@ -24,7 +26,7 @@ from proxemics.serve.errors import Refusal
 from proxemics.serve.feedback import Feedback
 from proxemics.serve.labels import LabelCatalogue
 from proxemics.serve.limits import REMEMBERED, RateLimiter
-from proxemics.serve.pictures import inside
+from proxemics.serve.pictures import PictureStore, inside, read_small
 from proxemics.serve.schemas import Mark
 from proxemics.serve.session import LIFETIME_S, Sessions
 from proxemics.serve.settings import ServeSettings, check_exposure, read_key
@@ -254,6 +256,44 @@ def test_links_do_not_lead_out_of_the_root(tmp_path: Path) -> None:
     assert inside(root, str(root / "own.png")) == root / "own.png"
     for path in ("out.png", "round.png", "../secret.png", str(tmp_path / "secret.png"), "", ".", "a\0b", "x" * 5000):
         assert inside(root, path) is None, path
+
+
+def test_large_photos_are_shrunk_upright(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stripes = np.zeros((3000, 2000, 3), np.uint8)
+    stripes[:1500, :, 0] = 250
+    Image.fromarray(stripes).save(tmp_path / "a.jpg", exif=exif)
+    Image.fromarray(stripes).save(tmp_path / "broken.jpg")
+    (tmp_path / "broken.jpg").write_bytes((tmp_path / "broken.jpg").read_bytes()[:9000])
+    read = read_small(tmp_path / "a.jpg", 240, max_pixels=10**7)
+    assert read.size == (750, 500)
+    store = PictureStore(tmp_path)
+    data = store.thumbnail("a", {"path": "a.jpg"}, "small")
+    assert data is not None
+    with Image.open(io.BytesIO(data)) as small:
+        assert small.size == (240, 160)
+        assert small.getpixel((200, 80))[0] > 200
+        assert small.getpixel((40, 80))[0] < 50
+    assert store.thumbnail("b", {"path": "broken.jpg"}, "small") is None
+    assert store.thumbnail("c", {"path": "../a.jpg"}, "small") is None
+    assert store.thumbnail("d", {}, "small") is None
+    assert PictureStore(tmp_path, max_pixels=1000).thumbnail("a", {"path": "a.jpg"}, "small") is None
+
+
+def test_thumbnails_are_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
+    for place in range(6):
+        noise = np.random.default_rng(place).integers(0, 256, (60, 60, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(tmp_path / f"{place}.png")
+    store = PictureStore(tmp_path, cache_bytes=10_000)
+    for place in range(6):
+        assert store.thumbnail(str(place), {"path": f"{place}.png"}, "small")
+    (tmp_path / "5.png").unlink()
+    (tmp_path / "0.png").unlink()
+    assert store.thumbnail("5", {"path": "5.png"}, "small"), "the latest is not remembered"
+    assert store.thumbnail("0", {"path": "0.png"}, "small") is None
+    store.forget("5")
+    assert store.thumbnail("5", {"path": "5.png"}, "small") is None
 
 
 def test_marks_are_replaced_kept_and_bounded(tmp_path: Path) -> None:

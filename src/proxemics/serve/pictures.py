@@ -13,6 +13,8 @@ from PIL import Image
 
 from proxemics.core.errors import ConfigError, ImageError
 from proxemics.data.decode import read_image
+from proxemics.runtime.modes import to_rgb
+from proxemics.runtime.pictures import check_pixels, known_formats
 from proxemics.search.items import Meta
 
 Size: TypeAlias = Literal["small", "large"]
@@ -62,10 +64,18 @@ class PictureStore:
         path = meta.get("path")
         return inside(self.root, path) if self.root is not None and isinstance(path, str) else None
 
-    def picture(self, name: str, meta: Meta) -> Image.Image | None:
-        """Return the picture of a row as upright RGB: the file, else the stored thumbnail, else None."""
+    def picture(self, name: str, meta: Meta, *, side: int | None = None) -> Image.Image | None:
+        """Return the picture of a row as upright RGB: the file, else the stored thumbnail, else None.
+
+        Args:
+            name: the id.
+            meta: what the index says about it.
+            side: longest side that will be shown; a large JPEG is then decoded at a fraction of its size.
+        """
         try:
             file = self.file(meta)
+            if file is not None and side is not None:
+                return read_small(file, side, max_pixels=self._max_pixels)
             if file is not None:
                 return read_image(file, max_pixels=self._max_pixels)
             kept = self._stored(name) if self._stored is not None else None
@@ -86,7 +96,7 @@ class PictureStore:
             if key in self._cache:
                 self._cache.move_to_end(key)
                 return self._cache[key]
-        image = self.picture(name, meta)
+        image = self.picture(name, meta, side=SIDES[size])
         if image is None:
             return None
         data = encode(image, SIDES[size])
@@ -122,6 +132,23 @@ def inside(root: Path, path: str) -> Path | None:
         return resolved if resolved.is_relative_to(root) and resolved.is_file() else None
     except (OSError, ValueError, RuntimeError):  # a name that is too long, a zero byte, links in a circle
         return None
+
+
+def read_small(file: Path, side: int, *, max_pixels: int) -> Image.Image:
+    """Read a picture as upright RGB, at least ``side`` long where it is; JPEG skips the detail beyond twice that.
+
+    Raises:
+        ImageError: it cannot be read, or has too many pixels.
+    """
+    try:
+        with Image.open(file, formats=known_formats()) as image:
+            check_pixels(str(file), image.width, image.height, max_pixels)
+            image.draft("RGB" if image.mode in ("RGB", "YCbCr") else image.mode, (2 * side, 2 * side))
+            return to_rgb(image)
+    except ImageError:
+        raise
+    except Exception as error:  # decoders raise whatever a damaged file leads them to
+        raise ImageError(f"{file} cannot be read: {' '.join(str(error).split())}.") from error
 
 
 def encode(image: Image.Image, side: int) -> bytes:

@@ -22,6 +22,7 @@ from proxemics.serve.batching import Batcher
 from proxemics.serve.certainty import CertaintyScale, read_scale
 from proxemics.serve.classes import Classes, open_classes
 from proxemics.serve.decode import Decoder, prepare
+from proxemics.serve.errors import logger
 from proxemics.serve.feedback import Feedback
 from proxemics.serve.index_thread import IndexQuery, IndexThread
 from proxemics.serve.labels import LabelCatalogue, read_rows
@@ -155,7 +156,13 @@ def open_service(settings: ServeSettings) -> Service:
     """
     from proxemics.export.engines.open import open_engine
 
-    engine = open_engine(settings.model, engine=settings.engine, precision=settings.precision, threads=settings.threads)
+    engine = open_engine(
+        settings.model,
+        engine=settings.engine,
+        precision=settings.precision,
+        threads=settings.threads,
+        notify=logger.warning,
+    )
     key = ModelKey(model=engine.facts.fingerprint, preprocess=engine.preprocess.fingerprint(), dim=engine.facts.dim)
     index = IndexThread(settings.index, read_only=not settings.allow_enrol)
     try:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from proxemics.search.local.codes import quantise
 
 _UNIT = 2.0**-24
-FEW, SHORT = 32, 1024
+FEW, SHORT = 32, 512
 """Products with few queries are fastest a few rows at a time."""
 
 

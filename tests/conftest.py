@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # or gRPC (of Ray or Milvus) writes on stderr when a test forks
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

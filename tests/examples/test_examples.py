@@ -92,7 +92,7 @@ def test_a_pair_loss_of_pytorch_metric_learning_in_our_loop(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_proxy_loss_of_pytorch_metric_learning_in_our_loop(tmp_path: Path) -> None:
-    """With a method on top, stopped and gone on with: the state of their loss is in the checkpoint."""
+    """With a method on top; that such a run survives a kill is tested in tests/losses/test_wrapped.py."""
     example = load("pml_loss_in_our_loop")
     trained, untrained = example.main("ProxyAnchorLoss", tmp_path, epochs=12, **SMALL)["rows"]
     assert trained["metrics"]["recall_at_1"] > untrained["metrics"]["recall_at_1"]

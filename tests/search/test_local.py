@@ -7,6 +7,7 @@ import os
 import shutil
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -125,6 +126,45 @@ def test_user_pain_83_the_graph_finds_what_a_scan_finds_and_every_row_itself(
             exact, quick = index.search_exactly(asked), index.search(asked)
             shared = sum(len(set(a.ids) & set(b.ids)) for a, b in zip(exact, quick, strict=True))
             assert shared / 1000 >= 0.95
+
+
+def test_rows_that_the_graph_never_comes_to_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "FEW", 100)
+    items = Items.make(names(6000), vectors(6000), [{"even": row % 2 == 0} for row in range(6000)])
+    for dtype in ("float32", "int8"):
+        with new(tmp_path / dtype, "hnsw", dtype) as index:
+            index.add(items)
+            index.compact()
+            graph = index.snapshot.graph
+            assert graph is not None
+            # Some rows are hidden more: they are only in the list of those that no search comes to.
+            lost = sorted({*graph.facts.unreached, 10, 11, 5000})
+            graph.facts = graph.facts.model_copy(update={"unreached": tuple(lost)})
+            search = graph.search
+
+            def blind(
+                queries: np.ndarray, k: int, *, expansion: int | None = None, search: Any = search, lost: Any = lost
+            ) -> tuple[np.ndarray, np.ndarray]:
+                slots, scores = search(queries, k + 3, expansion=expansion)
+                for row, seen in enumerate(slots):
+                    order = np.argsort(np.isin(seen, lost), kind="stable")
+                    slots[row], scores[row] = seen[order], scores[row][order]
+                return slots[:, :k], scores[:, :k]
+
+            for shown in (search, blind):  # a search may come to such a row on its way to another
+                monkeypatch.setattr(graph, "search", shown)
+                for where in ([], [Condition("even", "eq", True)]):
+                    asked = items.vectors[:40]
+                    exact, quick = index.search_exactly(asked, where=where), index.search(asked, where=where)
+                    assert all(len(set(hits.ids)) == len(hits.ids) == 10 for hits in quick)
+                    assert [hits.ids[0] for hits in quick] == [hits.ids[0] for hits in exact]
+                if dtype == "float32":
+                    ids = index.search(items.vectors[[10, 11, 5000]], 1)
+                    assert [hits.ids[0] for hits in ids] == ["000010", "000011", "005000"]
+            index.remove(["000010"])
+            assert "000010" not in index.search(items.vectors[10:11])[0].ids
+            index.add(Items.make(["late"], items.vectors[10:11], [{"even": True}]))
+            assert index.search(items.vectors[10:11], where=[Condition("even", "eq", True)])[0].ids[0] == "late"
 
 
 def test_user_pain_84_scores_are_cosines_and_rank_as_a_flat_scan_does(tmp_path: Path) -> None:

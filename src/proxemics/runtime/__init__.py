@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -98,12 +99,11 @@ class Model:
         if batch_size < 1:
             raise ImageError(f"batch_size={batch_size}; give 1 or more.")
         units, lengths = [np.empty((0, self.dim), np.float32)], [np.empty(0, np.float32)]
-        waiting: list[NDArray[np.float32]] = []
-        for number, picture in enumerate(pictures):
-            waiting.append(self.prepare(picture, name=f"picture {number}"))
-            if len(waiting) == batch_size:
-                self._flush(waiting, units, lengths)
-        self._flush(waiting, units, lengths)
+        rows = enumerate(pictures)
+        while part := [self.prepare(one, name=f"picture {number}") for number, one in islice(rows, batch_size)]:
+            unit, length = self.encode(np.stack(part))
+            units.append(unit)
+            lengths.append(length)
         return np.concatenate(units), np.concatenate(lengths)
 
     def prepare(self, picture: Picture, *, name: str = "the picture") -> NDArray[np.float32]:
@@ -148,18 +148,6 @@ class Model:
         inputs = {"pixels": np.ascontiguousarray(pixels, dtype=np.float32)}
         units, lengths = self.session.run(["embedding", "length"], inputs)
         return units, lengths
-
-    def _flush(
-        self,
-        waiting: list[NDArray[np.float32]],
-        units: list[NDArray[np.float32]],
-        lengths: list[NDArray[np.float32]],
-    ) -> None:
-        if waiting:
-            unit, length = self.encode(np.stack(waiting))
-            units.append(unit)
-            lengths.append(length)
-            waiting.clear()
 
 
 def load(

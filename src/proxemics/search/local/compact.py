@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from proxemics.search.items import unit_rows
 from proxemics.search.local.codes import quantise
 from proxemics.search.local.database import Database, GraphFacts, State
-from proxemics.search.local.graph import Graph, build_graph, checksum, require_usearch
+from proxemics.search.local.graph import Graph, build_graph, checksum, require_usearch, unreached
 from proxemics.search.local.layout import codes_file, graph_name, scales_file, strangers, vectors_file
 from proxemics.search.local.plan import nearest
 from proxemics.search.local.snapshot import Snapshot, keeps_codes
@@ -83,8 +83,10 @@ def make_graph(
         expansion=EXPANSIONS[-1],
         recall=0.0,
     )
+    is_int8 = manifest.dtype == "int8"
+    facts = facts.model_copy(update={"unreached": unreached(Graph(native, facts, is_int8=is_int8), vectors)})
     state = State(0, generation, len(vectors), "", facts)
-    graph = Graph(native, facts, is_int8=manifest.dtype == "int8")
+    graph = Graph(native, facts, is_int8=is_int8)
     return _measured(Snapshot(state, vectors, np.empty(0, np.int64), 0, None, None, graph))
 
 

@@ -37,6 +37,7 @@ class GraphFacts(BaseModel):
         crc: of the bytes.
         expansion: how many candidates a search keeps, chosen when the graph was built.
         recall: recall@10 measured then.
+        unreached: slots that no search of the graph comes to, a few in ten thousand; they are searched exactly.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -47,6 +48,7 @@ class GraphFacts(BaseModel):
     crc: int
     expansion: int
     recall: float
+    unreached: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from proxemics.search.local.pool import GROUP, Pool
 from proxemics.search.local.screens import Screen
 
-QUERIES = 512
+QUERIES = 1024
 """Queries of one block."""
-ENTRIES = 1 << 19
-"""Scores of one tile, which stays in cache."""
 
 Names: TypeAlias = "Callable[[Sequence[int]], list[str]]"
 """From slots to ids."""
@@ -46,7 +44,7 @@ def _block(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     count = some.stop - some.start
     pool = Pool(count, k, screen.eps[some])
-    width = _width(count)
+    width = max(1024, min(1 << 16, screen.entries // count // GROUP * GROUP))
     buffer = np.empty(count * max(width, 2 * k), np.float32)
     first = 0
     while first < screen.columns:
@@ -60,11 +58,6 @@ def _block(
         pool.offer(tile, first)
         first = last
     return pool.candidates()
-
-
-def _width(queries: int) -> int:
-    """Columns of a tile."""
-    return max(1024, min(1 << 16, ENTRIES // queries // GROUP * GROUP))
 
 
 def rescore(

@@ -87,6 +87,28 @@ def build_graph(
     return native
 
 
+def unreached(graph: Graph, vectors: NDArray[np.float32]) -> tuple[int, ...]:
+    """Return the slots that a search for their own vectors does not come to, nor to an equal vector.
+
+    Pruning cuts all the links to a few rows, whatever the expansion; searches have to look at those themselves.
+
+    Args:
+        graph: over all rows.
+        vectors: (N, D) unit rows.
+    """
+    left = np.arange(len(vectors), dtype=np.int64)
+    for k, expansion in ((4, 16), (32, 128)):
+        lost = [np.empty(0, np.int64)]
+        for start in range(0, len(left), BLOCK):
+            slots = left[start : start + BLOCK]
+            found, _ = graph.search(np.ascontiguousarray(vectors[slots]), min(k, len(vectors)), expansion=expansion)
+            away = np.flatnonzero((found != slots[:, None]).all(axis=1))
+            twins = (vectors[found[away, 0]] == vectors[slots[away]]).all(axis=1) & (found[away, 0] >= 0)
+            lost.append(slots[away[~twins]])
+        left = np.concatenate(lost)
+    return tuple(left.tolist())
+
+
 def open_graph(folder: Path, facts: GraphFacts, manifest: Manifest) -> Graph | None:
     """Map a graph file; None when it is absent or of another size, so that the search goes without it."""
     path = folder / facts.file

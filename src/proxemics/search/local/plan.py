@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from proxemics.search.local.database import GraphFacts
 from proxemics.search.local.exact import Found, Names, ranked, rescore, screened
 from proxemics.search.local.graph import Graph
 from proxemics.search.local.screens import CodeScreen, FloatScreen, Screen
@@ -17,6 +18,8 @@ FEW = 2000
 """Up to so many rows are scanned: a scan of them is as fast as a graph, and exact."""
 SPARE = 16
 """Rows more than needed that are asked of a graph where some of its answers will be dropped."""
+
+_ROUNDING = 1e-6
 
 Answer = tuple[Sequence[int], NDArray[np.float32]]
 """Slots and scores of one query, the best first."""
@@ -79,23 +82,42 @@ def _by_graph(
     names: Names,
 ) -> list[Answer]:
     slots, scores = graph.search(queries, fetch)
+    is_whole = matching is None and not len(snapshot.dead) and graph.facts.covered == snapshot.state.length
+    if not (is_whole and fetch == k and _settled(slots, scores)):
+        return _complete(snapshot, graph, queries, k, slots, matching, names)
+    answers: list[Answer] = list(zip(slots.tolist(), scores, strict=True))
+    if graph.facts.unreached:
+        beside = queries @ snapshot.vectors[list(graph.facts.unreached)].T
+        again = np.flatnonzero(beside.max(axis=1) >= scores[:, -1] - _ROUNDING)
+        if again.size:
+            better = _complete(snapshot, graph, queries[again], k, slots[again], matching, names)
+            for place, answer in zip(again, better, strict=True):
+                answers[place] = answer
+    return answers
+
+
+def _complete(
+    snapshot: Snapshot,
+    graph: Graph,
+    queries: NDArray[np.float32],
+    k: int,
+    slots: NDArray[np.int64],
+    matching: NDArray[np.int64] | None,
+    names: Names,
+) -> list[Answer]:
+    """Add what the graph cannot find, drop what may not come back, and score and sort the rest anew."""
     covered = graph.facts.covered
-    is_all = matching is None and len(snapshot.dead) == 0
-    if is_all and fetch == k and covered == snapshot.state.length and _settled(slots, scores):
-        return list(zip(slots.tolist(), scores, strict=True))
-    good = slots >= 0
-    if not is_all:
-        good &= _mask(snapshot, matching)[slots]
+    mask = None if matching is None and len(snapshot.dead) == 0 else _mask(snapshot, matching)
+    good = slots >= 0 if mask is None else (slots >= 0) & mask[slots]
     usable = int(np.searchsorted(matching, covered)) if matching is not None else covered
     usable -= int(np.searchsorted(snapshot.dead, covered)) if matching is None else 0
     short = np.flatnonzero(good.sum(axis=1) < min(k, usable))
     good[short] = False
-    query, place = np.nonzero(good)
+    query, place = np.nonzero(good & ~np.isin(slots, graph.facts.unreached))
     parts = [_scored(snapshot, queries, query, slots[query, place])]
-    if covered < snapshot.state.length:
-        late = _late(snapshot, covered, matching)
-        if late.size:
-            parts.append(_exactly(snapshot, queries, k, late))
+    beside = _beside(snapshot, graph.facts, matching, mask)
+    if beside.size:
+        parts.append(_exactly(snapshot, queries, k, beside))
     found = _without(parts, short)
     if short.size:
         inner, slot, score = _exactly(snapshot, queries[short], k, matching)
@@ -124,12 +146,17 @@ def _mask(snapshot: Snapshot, matching: NDArray[np.int64] | None) -> NDArray[np.
     return mask
 
 
-def _late(snapshot: Snapshot, covered: int, matching: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """Rows that were added after the graph was built."""
+def _beside(
+    snapshot: Snapshot, facts: GraphFacts, matching: NDArray[np.int64] | None, mask: NDArray[np.bool_] | None
+) -> NDArray[np.int64]:
+    """Rising slots that the graph does not hold, or holds and never comes to."""
+    lost = np.array(facts.unreached, np.int64)
+    lost = lost if mask is None else lost[mask[lost]]
     if matching is not None:
-        return matching[np.searchsorted(matching, covered) :]
-    gone = snapshot.dead[np.searchsorted(snapshot.dead, covered) :]
-    return np.setdiff1d(np.arange(covered, snapshot.state.length), gone, assume_unique=True)
+        return np.concatenate([lost, matching[np.searchsorted(matching, facts.covered) :]])
+    gone = snapshot.dead[np.searchsorted(snapshot.dead, facts.covered) :]
+    late = np.arange(facts.covered, snapshot.state.length)
+    return np.concatenate([lost, np.setdiff1d(late, gone, assume_unique=True)])
 
 
 def _without(parts: list[Found], dropped: NDArray[np.int64]) -> list[Found]:

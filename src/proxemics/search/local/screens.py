@@ -23,10 +23,12 @@ class Screen(Protocol):
 
     Attributes:
         columns: how many rows can be asked for.
+        entries: scores of one tile.
         eps: (Q,) float32, how far a score may be from the exact one.
     """
 
     columns: int
+    entries: int
     eps: NDArray[np.float32]
 
     def tile(self, first: int, last: int, queries: slice, out: NDArray[np.float32]) -> None:
@@ -35,13 +37,15 @@ class Screen(Protocol):
 
 
 class FloatScreen:
-    """Single-precision products.
+    """Single-precision products, which are fastest in large tiles.
 
     Args:
         vectors: (N, D) unit rows.
         queries: (Q, D) unit rows.
         slots: (n,) rising rows to look at; None: all.
     """
+
+    entries = 1 << 21
 
     def __init__(
         self, vectors: NDArray[np.float32], queries: NDArray[np.float32], slots: NDArray[np.int64] | None = None
@@ -67,13 +71,15 @@ class FloatScreen:
 
 
 class CodeScreen:
-    """Products of 8-bit codes, in units of the query's own step, over all rows.
+    """Products of 8-bit codes, in units of the query's own step, over all rows; tiles stay in a core's own cache.
 
     Args:
         codes: (N, D) int8.
         scales: (N, 2) steps and lost lengths, see :func:`~proxemics.search.local.codes.quantise`.
         queries: (Q, D) unit rows.
     """
+
+    entries = 1 << 19
 
     def __init__(self, codes: NDArray[np.int8], scales: NDArray[np.float32], queries: NDArray[np.float32]) -> None:
         self._codes, self.columns = codes, len(codes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ class MilvusLink:
     """
 
     def __init__(self, address: MilvusAddress, *, create: bool) -> None:
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # or gRPC remarks on every fork of this process, on stderr
         try:
             from pymilvus import MilvusClient
         except ImportError as error:

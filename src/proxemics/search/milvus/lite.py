@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from proxemics.core.errors import SearchError
+from proxemics.search.milvus.faiss_params import keep_search_params
 
 
 @dataclass
@@ -104,6 +105,7 @@ def _start(path: Path) -> _Running:
         from milvus_lite.exceptions import DataDirLockedError
     except ImportError as error:
         raise SearchError('Milvus Lite 3 is needed for a file: pip install "proxemics[milvus]".') from error
+    keep_search_params()
     try:
         server, database, port = start_server_in_thread(str(path), host="127.0.0.1", port=0)
     except DataDirLockedError as error:

@@ -14,7 +14,9 @@ from proxemics.search.index import Index, Verified
 from proxemics.search.items import Items, Scalar
 
 BATCH = 5000
-"""Rows of one commit."""
+"""Rows of one commit at most."""
+BATCH_NUMBERS = 1 << 23
+"""Numbers in the vectors of one commit at most: 32 MiB, for databases have a largest message."""
 SIDE = 160
 """Longest side of a thumbnail, in pixels."""
 
@@ -39,14 +41,15 @@ def batches(
     vectors: NDArray[np.float32],
     meta: Sequence[Mapping[str, Scalar]] | None = None,
     *,
-    size: int = BATCH,
+    size: int | None = None,
 ) -> Iterator[Items]:
-    """Cut rows into items of ``size`` rows.
+    """Cut rows into items of ``size`` rows; None: as many as one commit should have.
 
     Example:
         >>> [len(part) for part in batches(["a", "b", "c"], np.eye(3, dtype=np.float32), size=2)]
         [2, 1]
     """
+    size = size or min(BATCH, max(1, BATCH_NUMBERS // max(1, vectors.shape[1])))
     for start in range(0, len(ids), size):
         part = slice(start, start + size)
         yield Items.make(ids[part], vectors[part], None if meta is None else meta[part])

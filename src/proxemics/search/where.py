@@ -91,5 +91,5 @@ def _same(have: Scalar, wanted: object) -> bool:
         return have == wanted
     try:
         return float(have) == float(wanted)  # type: ignore[arg-type]  # text or a number, and text may fail below
-    except ValueError:
-        return False
+    except (ValueError, OverflowError):  # an int may be larger than any float
+        return have == wanted

@@ -256,7 +256,8 @@ def _with_seen(
 def _proxies(folder: RunFolder, dim: int) -> Tensor | None:
     """Return the proxies of the last checkpoint, if the run has one and its loss has proxies of this size."""
     loaded = load_checkpoint(folder.checkpoint) if folder.checkpoint.is_dir() else None
-    proxies = None if loaded is None else loaded[0].get("loss/proxies")
+    names = ("loss/proxies", "loss/inner.proxies")  # the latter of a loss of pytorch-metric-learning
+    proxies = next((loaded[0][name] for name in names if name in loaded[0]), None) if loaded is not None else None
     return proxies if proxies is not None and proxies.ndim in (2, 3) and proxies.shape[-1] == dim else None
 
 

@@ -8,11 +8,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from proxemics.search.local.pool import GROUP, Pool
+from proxemics.search.local.pool import Pool
 from proxemics.search.local.screens import Screen
 
 QUERIES = 1024
 """Queries of one block."""
+
+LEAST = 1024
+"""Columns of a tile at least."""
 
 Names: TypeAlias = "Callable[[Sequence[int]], list[str]]"
 """From slots to ids."""
@@ -44,7 +47,7 @@ def _block(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     count = some.stop - some.start
     pool = Pool(count, k, screen.eps[some])
-    width = max(1024, min(1 << 16, screen.entries // count // GROUP * GROUP))
+    width = max(LEAST, min(1 << 16 if count == 1 else 1 << 13, screen.entries // count))
     buffer = np.empty(count * max(width, 2 * k), np.float32)
     first = 0
     while first < screen.columns:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-GROUP = 256
-"""Columns that are looked through together; tiles are best a multiple of it."""
-
 
 class Pool:
     """Candidates of Q queries over tiles of screened scores.
@@ -51,25 +48,11 @@ class Pool:
             self._settle()
 
     def _passing(self, scores: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where scores reach the limits.
-
-        Only groups of columns whose largest score reaches the limit are looked through; after some tiles those are few.
-        """
-        import torch
-
-        if self._open:
-            return _places(scores > -np.inf)
-        width = scores.shape[1]
-        if width % GROUP:
-            return _places(scores >= self._limits[:, None])
-        limits = np.repeat(self._limits, width // GROUP)
-        groups = np.flatnonzero(torch.from_numpy(scores).view(-1, GROUP).amax(dim=1).numpy() >= limits)
-        if 4 * groups.size > limits.size:
-            return _places(scores >= self._limits[:, None])
-        row, column = _places(scores.reshape(-1, GROUP)[groups] >= limits[groups, None])
-        flat = groups[row] * GROUP + column
-        query = flat // width
-        return query, flat - query * width
+        """Return where scores reach the limits."""
+        flags = scores > -np.inf if self._open else scores >= self._limits[:, None]
+        flat = np.flatnonzero(flags).astype(np.int64, copy=False)  # several times as fast as for a matrix
+        row = flat // scores.shape[1]
+        return row, flat - row * scores.shape[1]
 
     def candidates(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return query (n,) and column (n,), by rising query."""
@@ -102,10 +85,3 @@ class Pool:
         self._limits[enough] = np.maximum(self._limits[enough], last - self._slack[enough])
         kept = score >= self._limits[query]
         self._parts = [(query[kept], column[kept], score[kept])]
-
-
-def _places(flags: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows and columns of what is true; several times as fast as NumPy's own for matrices."""
-    flat = np.flatnonzero(flags).astype(np.int64, copy=False)
-    row = flat // flags.shape[1]
-    return row, flat - row * flags.shape[1]

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from proxemics.search.local.codes import quantise
 
 _UNIT = 2.0**-24
-FEW, SHORT = 32, 512
-"""Products with few queries are fastest a few rows at a time."""
+FEW = 8
+"""Up to so many queries a matrix product is faster with the rows on its left."""
+CACHED = 1 << 19
+"""Numbers of the rows of one product, so that they stay in cache."""
 
 
 class Screen(Protocol):
@@ -37,7 +39,7 @@ class Screen(Protocol):
 
 
 class FloatScreen:
-    """Single-precision products, which are fastest in large tiles.
+    """Single-precision products.
 
     Args:
         vectors: (N, D) unit rows.
@@ -45,7 +47,7 @@ class FloatScreen:
         slots: (n,) rising rows to look at; None: all.
     """
 
-    entries = 1 << 21
+    entries = 1 << 19
 
     def __init__(
         self, vectors: NDArray[np.float32], queries: NDArray[np.float32], slots: NDArray[np.int64] | None = None
@@ -59,15 +61,17 @@ class FloatScreen:
         rows = self._vectors[first:last] if self._slots is None else self._vectors[self._slots[first:last]]
         some = self._queries[queries]
         if len(some) == 1:
-            np.dot(rows, some[0], out=out[0])
+            np.vecdot(rows, some[0], out=out[0])
             return
-        import torch
-
-        left, right, scores = torch.from_numpy(some), torch.from_numpy(rows).T, torch.from_numpy(out)
-        step = SHORT if len(some) < FEW else max(1, last - first)
+        step = max(64, CACHED // rows.shape[1])
         for start in range(0, last - first, step):
             part = slice(start, start + step)
-            torch.mm(left, right[:, part], out=scores[:, part])
+            if len(some) <= FEW:
+                import torch
+
+                out[:, part] = torch.mm(torch.from_numpy(rows[part]), torch.from_numpy(some).T).numpy().T
+            else:
+                np.matmul(some, rows[part].T, out=out[:, part])
 
 
 class CodeScreen:

@@ -68,8 +68,9 @@ demo: $(RUN_STAMP)  ## train, test and report on the built-in data, on a laptop 
 .PHONY: serve-demo
 serve-demo: $(RUN_STAMP)  ## the demo run if there is none, an index of its pictures, and the search page
 	@[ -f runs/demo/result.json ] || $(BIN)/proxemics demo --out runs/demo
-	@[ -d runs/demo-index ] || $(BIN)/proxemics index build runs/demo-pictures/table.csv --model runs/demo \
-	  --to runs/demo-index --thumbnails
+	@[ runs/demo-index -nt runs/demo/result.json ] || { rm -rf runs/demo-index runs/demo-index.part && \
+	  $(BIN)/proxemics index build runs/demo-pictures/table.csv --model runs/demo --to runs/demo-index.part --thumbnails && \
+	  mv runs/demo-index.part runs/demo-index; }
 	$(BIN)/proxemics serve runs/demo --index runs/demo-index
 
 .PHONY: test

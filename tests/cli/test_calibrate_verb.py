@@ -74,6 +74,22 @@ def test_pairs(run: Run, pictures: Path, tmp_path: Path) -> None:
     assert content["identify"] is None
 
 
+def test_options_without_effect_and_values_out_of_range_are_refused_before_anything_is_read(run: Run) -> None:
+    for arguments, told in (
+        (("--gallery", "5"), "--gallery does not belong to --for verify"),
+        (("--pictures", "2"), "--pictures does not belong to --for verify"),
+        (("--template", "nearest"), "--template does not belong to --for verify"),
+        (("--for", "identify", "--pictures", "1,²"), "--pictures '1,²': give whole numbers from 1 up"),
+        (("--for", "identify", "--per-class"), "use --per-class with --for verify"),
+        (("--target-fmr", "2"), "target_fmr"),
+        (("--for", "identify", "--target-fpir", "nan"), "target_fpir"),
+        (("--level", "1"), "give a confidence in (0.5, 1)"),
+        (("--min-errors", "1"), "give 3 or more"),
+    ):
+        code, out, err = run("calibrate", "bundle", "--data", "nowhere", *arguments, *QUICK)
+        assert (code, out, told in err) == (2, "", True), err
+
+
 def test_identification_and_json(run: Run, pictures: Path, tmp_path: Path) -> None:
     arguments = ("--data", str(pictures), "--for", "identify", "--target-fpir", "0.3", "--gallery", "10", *QUICK)
     code, out, err = run("calibrate", "bundle", *arguments, "--pictures", "1,4", "--out", "here", "--json")

@@ -49,7 +49,7 @@ def model(folder: Path, methods: dict | None, *, dim: int = 8, layer_norm: bool 
     return embedder
 
 
-QUICK = ("--set", "data.workers=0", "--set", "train.device=cpu")
+QUICK = ("--set", "train.device=cpu")
 
 
 def test_kappa_is_a_column_of_the_parquet_file(run: Run, tiny_folder: Path, tmp_path: Path) -> None:
@@ -157,6 +157,9 @@ def test_labels_domains_and_kept_columns_of_a_table(run: Run, tiny_folder: Path,
         (("--engine", "onnx"), "Unknown engine 'onnx'."),
         (("--engine", "ray:onnx"), "Unknown engine 'onnx'."),
         (("--ray-address", "127.0.0.1:6379"), "--ray-address 127.0.0.1:6379 goes with --engine ray"),
+        (("--where", "genus"), "--where 'genus': write COLUMN=VALUE."),
+        (("--set", "data.size=64"), "--set data.size: it changes nothing here. Settings of `embed`: data.label,"),
+        (("--set", "data.siz=64"), "data.siz: no such key"),
         (("--engine", "onnxruntime", "--precision", "bf16"), "onnxruntime has no bf16"),
     ],
 )
@@ -169,3 +172,17 @@ def test_wrong_options_end_with_one_line(
     assert err.startswith("Error: ")
     assert words in err
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_the_root_that_an_error_names_works(run: Run, tiny_folder: Path, tmp_path: Path) -> None:
+    model(tmp_path / "bundle", None)
+    (tmp_path / "lists").mkdir()
+    paths = [f"{tiny_folder.name}/class é00/{number}.png" for number in range(2)]
+    pd.DataFrame({"path": [f"{tiny_folder.parent}/{path}" for path in paths]}).to_csv(tmp_path / "lists" / "t.csv")
+    code, _, err = run("embed", "bundle", "lists/t.csv", *QUICK)
+    assert code == 2
+    assert "leaves the root" in err
+    assert "set data.root=" in err
+    code, _, err = run("embed", "bundle", "lists/t.csv", "--set", f"data.root={tiny_folder.parent}", *QUICK)
+    assert code == 0, err
+    assert pd.read_parquet(tmp_path / "embeddings.parquet")["id"].to_list() == paths

@@ -18,6 +18,7 @@ from proxemics.models.bundle import save_bundle
 from proxemics.models.embedder import Embedder
 from proxemics.search import Index, Items, ModelKey
 
+AWAY = "postgresql://me@127.0.0.1:1/x?index=a"
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -151,6 +152,30 @@ def test_embeddings_are_taken_with_their_model(
     assert (code, "more are in the index already; nothing was added" in err) == (2, True)
     code, out, err = run("add", place, "0.parquet", "--replace")
     assert (code, out) == (0, "0 rows added, 12 replaced, 12 in i.\n")
+
+
+def test_what_cannot_work_is_refused_before_pictures_are_embedded(
+    run: Run, place: str, photos: Path, bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def embedded(*_: object, **__: object) -> None:
+        raise AssertionError("pictures were embedded in vain")
+
+    monkeypatch.setattr("proxemics.export.jobs.run.embed_pictures", embedded)
+    server = "milvus:zoo.db?index=zoo"
+    with Index.create("milvus:taken.db?index=zoo", ModelKey(model="m", dim=2)):
+        pass
+    for arguments, told in (
+        (("build", str(photos), "--model", str(bundles[0]), "--to", place), "i exists already; choose another place"),
+        (("build", str(photos), "--model", str(bundles[0]), "--to", "milvus:taken.db?index=zoo"), "already; choose"),
+        (("build", str(photos), "--model", str(bundles[0]), "--to", server, "--thumbnails"), "embedded indexes only"),
+        (("add", place, str(photos), "--model", str(bundles[1])), "The index holds vectors of model"),
+        (("build", str(photos), "--model", str(bundles[0]), "--to", AWAY), "does not answer"),
+        (("add", server, str(photos), "--model", str(bundles[0]), "--thumbnails"), "embedded indexes only"),
+        (("compact", server, "--thumbnails"), "embedded indexes only"),
+    ):
+        code, _, err = run(*arguments)
+        assert (code, told in err) == (2, True), err
+    assert not Path("zoo.db").exists()
 
 
 def test_remove_and_compact(run: Run, place: str) -> None:

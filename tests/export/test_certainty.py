@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
+import pytest
 
-from proxemics.export.certainty import calibrate_certainty
+from proxemics.core.config import make_config
+from proxemics.core.errors import DataError
+from proxemics.export.certainty import calibrate_certainty, certainty_facts
+from proxemics.export.source import Source
+from proxemics.models.embedder import Embedder
+from proxemics.training.run_folder import RunFolder
 
 
 def table(kappa: list[float], wrong: list[bool], **columns: list) -> pd.DataFrame:
@@ -61,3 +69,11 @@ def test_queries_that_count_in_no_metric_are_left_out() -> None:
 def test_a_table_without_lengths_has_no_certainty() -> None:
     assert calibrate_certainty(pd.DataFrame({"label": ["a"], "nearest_label": ["a"]})) is None
     assert calibrate_certainty(table([float("nan")], [True])) is None
+
+
+def test_a_damaged_table_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "per_query.parquet").write_bytes(b"PAR1")
+    embedder = Embedder("test_resnet", dim=8, weights="none", size=32)
+    config = make_config({"methods": {"probabilistic": {}}})
+    with pytest.raises(DataError, match=r"per_query\.parquet cannot be read: "):
+        certainty_facts(Source(tmp_path, embedder, None, run=RunFolder(tmp_path), config=config))

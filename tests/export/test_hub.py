@@ -16,6 +16,7 @@ import yaml
 
 from proxemics.core.errors import ExportError, ModelError
 from proxemics.export.hub import pull, push
+from proxemics.export.source import open_source
 from proxemics.models import Embedder, load_bundle, load_labels, save_bundle
 
 
@@ -185,6 +186,16 @@ def test_what_cannot_be_sent_is_told(bundle: Path, tmp_path: Path) -> None:
         push(bundle, str(tmp_path / "mine"))
     with pytest.raises(ExportError, match=r"There is no folder .*nowhere"):
         pull(str(tmp_path / "nowhere"), tmp_path / "out")
+
+
+def test_a_card_in_another_encoding_is_told(bundle: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "edited"
+    shutil.copytree(bundle, folder)
+    (folder / "card.md").write_bytes("# Vögel\n".encode("latin-1"))
+    for act in (lambda: push(folder, str(tmp_path / "hub")), lambda: open_source(folder)):
+        with pytest.raises(ModelError, match=r"card\.md is no UTF-8 text .*save it as UTF-8"):
+            act()
+    assert not (tmp_path / "hub").exists()
 
 
 def test_a_missing_package_is_named(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from proxemics.core.errors import ConfigError, EvaluationError
 from proxemics.core.files import read_json, write_json
 from proxemics.report.compare import compare
-from proxemics.report.compare_page import cell_table, verdicts, write_comparison
+from proxemics.report.compare_page import cell_table, left_out, verdicts, write_comparison
 from proxemics.report.compare_runs import read_runs
 from proxemics.report.comparison import columns_of, compared_cards, compared_queries, differing_settings, named_places
 
@@ -112,6 +112,34 @@ def test_runs_without_cards_and_neighbours_still_compare(two_runs: list[str], tm
     assert 'id="numbers"' in text
     assert 'id="probes"' not in text
     assert 'id="queries"' not in text
+
+
+def test_variants_without_a_column_are_named(two_runs: list[str], tmp_path: Path) -> None:
+    name, _, folder = two_runs[1].partition("=")
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    result = read_json(other / "result.json")
+    for row in result["rows"]:
+        row["seed"] = 5
+    write_json(other / "result.json", result)
+    text = write_comparison([two_runs[0], f"{name}={other}"], out=tmp_path / "c.html", resamples=50).read_text()
+    assert f"Not shown: {name}, without a run on " in text
+    assert "2 variants" in text
+    columns = columns_of(read_runs(two_runs), two_runs[0].partition("=")[0])
+    assert left_out([run.variant for run in columns], columns) == ""
+    assert left_out(["x", *(run.variant for run in columns)], 2 * columns) == "Only 4 variants are shown."
+
+
+def test_one_variant_of_two_seeds_is_one_variant(two_runs: list[str], tmp_path: Path) -> None:
+    folder = Path(two_runs[0].partition("=")[2])
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    result = read_json(other / "result.json")
+    for row in result["rows"]:
+        row["seed"] = 5
+    write_json(other / "result.json", result)
+    text = write_comparison([f"a={folder}", f"a={other}"], out=tmp_path / "c.html", resamples=50).read_text()
+    assert "1 variant in 2 runs" in text
 
 
 def test_runs_of_one_name_are_called_by_their_folders(two_runs: list[str], tmp_path: Path) -> None:

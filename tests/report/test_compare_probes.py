@@ -125,6 +125,14 @@ def test_damaged_and_unlike_cards_are_said(probed: list[str], tmp_path: Path) ->
     assert any("were not made alike" in note for note in part.notes)
 
 
+def test_cards_of_other_pictures_are_unlike(probed: list[str], tmp_path: Path) -> None:
+    (part,) = compare(read_compared(probed), resamples=200).probes
+    assert not part.notes
+    write_json(tmp_path / "a" / "1" / "probe.json", card(0.4, 2.0, split="all"))
+    (part,) = compare(read_compared(probed), resamples=200).probes
+    assert any("splits" in note for note in part.notes)
+
+
 class Cells(HTMLParser):
     """Collects the text of table cells."""
 

@@ -50,6 +50,19 @@ def test_the_section_is_there_when_the_card_is(run: Path, tmp_path: Path, card: 
     assert str(card["verdict"]).split(";")[0].replace("'", "&#39;") in text
 
 
+def test_other_pictures_than_those_of_the_run_are_named(run: Path, tmp_path: Path, card: dict[str, object]) -> None:
+    for more, words in (
+        ({"split": "all", "source": "/data/other.csv"}, "of other.csv, not of the test pictures of this run. Arrows"),
+        ({"split": "val"}, "of the val split, not of the test pictures. Arrows"),
+        ({"split": "test"}, "on 40 pictures of 10 classes. Arrows"),
+    ):
+        write_json(run / "probe.json", {**card, **more})
+        try:
+            assert words in write_report(run, out=tmp_path / "r.html", points=0, similarity=False).read_text()
+        finally:
+            (run / "probe.json").unlink()
+
+
 def test_rows_carry_value_untrained_and_chance(tmp_path: Path, card: dict[str, object]) -> None:
     write_json(tmp_path / "probe.json", card)
     part = bias_card_part(tmp_path)

@@ -46,6 +46,15 @@ def test_a_folder_of_runs_is_compared(two_runs: list[str], tmp_path: Path) -> No
     assert (folder / "comparison.html").exists()
 
 
+@pytest.mark.parametrize(
+    "option", [("--projection", "pca"), ("--perplexity", "30"), ("--points", "0"), ("--no-similarity",)]
+)
+def test_options_of_one_run_are_refused_with_several(two_runs: list[str], tmp_path: Path, option: list[str]) -> None:
+    with pytest.raises(ConfigError, match="the page of several runs has no map"):
+        run(*two_runs, "--out", tmp_path / "c.html", *option)
+    assert not (tmp_path / "c.html").exists()
+
+
 def test_wrong_options_say_so(full_run: Path, tmp_path: Path) -> None:
     for arguments, words in (
         ([full_run, "--projection", "umap"], "no such projection"),

@@ -162,6 +162,19 @@ def test_a_torn_log_line_is_left_out(copy: Path) -> None:
     assert "Training loss" in write_report(copy).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["per_query.parquet", "split.parquet"])
+def test_a_damaged_table_is_one_line(copy: Path, name: str) -> None:
+    (copy / name).write_bytes((copy / name).read_bytes()[:-9])
+    with pytest.raises(DataError, match=rf"{name} cannot be read: ") as told:
+        write_report(copy)
+    assert "\n" not in str(told.value)
+
+
+def test_a_configuration_in_another_encoding_costs_nothing(copy: Path) -> None:
+    (copy / "config.yaml").write_bytes("# für später\n".encode("latin-1"))
+    assert "# f\ufffdr" in write_report(copy).read_text(encoding="utf-8")
+
+
 def test_a_smallest_result_is_enough(tmp_path: Path) -> None:
     write_json(tmp_path / "result.json", {"rows": [{"metrics": {"recall_at_1": 0.5}}]})
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))

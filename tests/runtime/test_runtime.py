@@ -125,7 +125,7 @@ def test_bad_pictures_give_one_line(bundle: Path, odd_pictures: list[Path], tmp_
     for single in (str(good), good, good.read_bytes(), Image.new("RGB", (2, 2))):
         with pytest.raises(ImageError, match=r"write \[picture\] for a single one"):
             model.embed(single)
-    with pytest.raises(ImageError, match="A picture is a path, bytes or a Pillow image, not int"):
+    with pytest.raises(ImageError, match="picture 0 is no path, bytes or Pillow image but int"):
         model.embed([3])
     with pytest.raises(ImageError, match="batch_size=0"):
         model.embed([good], batch_size=0)

@@ -16,12 +16,21 @@ from proxemics.core.errors import SearchError
 from proxemics.search import Condition, Index, Items, ModelKey
 from proxemics.search.checks import CHECKS, check_index, scan_exactly
 from proxemics.search.items import unit_rows
-from proxemics.search.local import plan
+from proxemics.search.local import compact, plan
+from proxemics.search.local.graph import unreached
 from proxemics.search.local.index import LocalIndex
 from proxemics.search.local.layout import MANIFEST
 
 DIM = 24
 KEY = ModelKey(model="c" * 64, preprocess="p", dim=DIM)
+
+
+@pytest.fixture(autouse=True)
+def with_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scan 8-bit codes on every processor, also where that is slow."""
+    monkeypatch.setattr(plan, "codes_pay", lambda: True)
+
+
 KINDS = [(kind, dtype) for kind in ("exact", "hnsw") for dtype in ("float32", "int8")]
 
 
@@ -309,7 +318,7 @@ def test_a_cut_file_of_vectors_is_refused(tmp_path: Path) -> None:
 
 def test_odd_rows_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     with new(tmp_path / "i") as index:
-        with pytest.raises(SearchError, match="no valid Unicode text"):
+        with pytest.raises(SearchError, match="a zero byte or half a character"):
             index.upsert(Items.make(["half \ud800"], np.ones((1, DIM))))
         with pytest.raises(SearchError, match=r"k=1\.5; give a whole number from 1 to 10,000"):
             index.search(np.ones((1, DIM)), 1.5)  # type: ignore[arg-type]  # what is tested
@@ -333,3 +342,117 @@ def test_a_filter_by_true_and_one_by_1_are_not_mixed_up(tmp_path: Path) -> None:
         asked = np.ones((1, DIM))
         assert index.search(asked, where=[Condition("x", "eq", True)])[0].ids == ["a"]
         assert index.search(asked, where=[Condition("x", "eq", 1)])[0].ids == ["b"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("queries", [1, 3, 40])
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_tile_with_fewer_than_k_rows_that_may_come_back_shows_none_of_the_others(
+    tmp_path: Path, dtype: str, queries: int, removed: bool
+) -> None:
+    """The scan begins with a tile of 1,024 rows; of these all but three are hidden, and they are the nearest ones."""
+    rows, hidden = 5000, set(range(1100)) - {5, 500, 1000}
+    points = vectors(rows)
+    asked = points[list(hidden)[:queries]]
+    items = Items.make(names(rows), points, [{"shown": row not in hidden} for row in range(rows)])
+    where = [] if removed else [Condition("shown", "eq", True)]
+    with new(tmp_path / "i", dtype=dtype) as index:
+        index.add(items)
+        if removed:
+            index.remove([items.ids[row] for row in hidden])
+        for k in (4, 10, 500):
+            wanted = scan_exactly(items, unit_rows(asked), k, [Condition("shown", "eq", True)])
+            for hits, (ids, _) in zip(index.search(asked, k, where=where), wanted, strict=True):
+                assert (hits.ids, hits.missing) == (ids, 0)
+
+
+def test_conditions_that_no_row_can_meet_are_no_accident(tmp_path: Path) -> None:
+    with new(tmp_path / "i") as index:
+        meta: list[Any] = [{"n": 7, 'o"d': 7, "text": "a"}, {"n": 10**30, "text": "b"}]
+        index.add(Items.make(["7", "b"], vectors(2), meta))
+        for field in ("n", 'o"d', "id", "text", "half \udcff", "zero \0"):
+            for value in (10**400, -(10**5000), float("nan"), "\udcff", "a\0"):
+                for condition in (Condition(field, "eq", value), Condition(field, "in", (value, value))):
+                    assert index.count([condition]) == 0, condition
+        assert index.count([Condition("n", "lt", 10**5000)]) == index.count([Condition("n", "gt", -(10**5000))]) == 2
+        assert index.count([Condition("n", "eq", 10**30)]) == index.count([Condition("n", "in", (7, 10**400))]) == 1
+        assert index.count([Condition("half \udcff", "lt", 3)]) == 0
+        with pytest.raises(SearchError, match="101 conditions stand in one filter; give at most 100"):
+            index.search(vectors(1), where=[Condition("n", "lt", 9)] * 101)
+        for text in ("zero \0", "half \ud800"):
+            for bad in ({text: 1}, {"text": text}):
+                with pytest.raises(SearchError, match="Row 'c' has a text with a zero byte or half a character"):
+                    index.add(Items.make(["c"], vectors(1), [bad]))
+        with pytest.raises(SearchError, match="batch=0; give the number of rows to read at a time"):
+            list(index.scan(0))
+    with pytest.raises(SearchError, match="was closed; open it again"):
+        index.count()
+
+
+def test_a_manifest_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    new(tmp_path / "i").close()
+    for content in (b"\xff\xfe", b'{"format": 1e999}'):
+        (tmp_path / "i" / MANIFEST).write_bytes(content)
+        with pytest.raises(SearchError, match=r"The manifest of the index .* is not usable"):
+            Index.open(str(tmp_path / "i"))
+
+
+@pytest.mark.parametrize(("name", "place", "value"), [("codes-1.i8", 5 * DIM, 3), ("scales-1.f32", 5 * 8 + 3, 0xFF)])
+def test_damaged_codes_are_found(tmp_path: Path, name: str, place: int, value: int) -> None:
+    with new(tmp_path / "i", dtype="int8") as index:
+        index.add(Items.make(names(300), vectors(300)))
+        index.remove(["000001"])
+        assert index.verify().problems == ()
+    content = bytearray((tmp_path / "i" / name).read_bytes())
+    content[place] ^= value
+    (tmp_path / "i" / name).write_bytes(content)
+    with Index.open(str(tmp_path / "i")) as index:
+        (told, *_) = index.verify().problems
+        assert told.startswith("1 rows in 8 bits differ from their vectors, first that of '000005'")
+        index.upsert(index.get(["000005"]))
+        assert index.verify().problems == ()
+
+
+def test_a_lost_row_is_listed_although_an_equal_one_is_found(tmp_path: Path) -> None:
+    """The equal row may be removed, or hidden by a filter."""
+    points = vectors(2000)
+    points[1500] = points[3]
+    with new(tmp_path / "i", "hnsw") as index:
+        index.add(Items.make(names(2000), points))
+        index.compact()
+        graph, rows = index.snapshot.graph, index.snapshot.vectors
+    assert graph is not None
+    search = graph.search
+
+    class Blind:
+        def search(self, queries: np.ndarray, k: int, *, expansion: int | None = None) -> Any:
+            slots, scores = search(queries, k + 1, expansion=expansion)
+            for row, seen in enumerate(slots):
+                order = np.argsort(seen == 1500, kind="stable")
+                slots[row], scores[row] = seen[order], scores[row][order]
+            return slots[:, :k], scores[:, :k]
+
+    assert 1500 in unreached(Blind(), rows)  # type: ignore[arg-type]  # as a graph with a lost row
+    assert 1500 not in graph.facts.unreached
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks up which file a number stands for")
+def test_graph_and_names_are_on_disk_before_the_index_counts_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    commit = compact.commit
+    monkeypatch.setattr(compact, "commit", lambda *given: (synced.append("commit"), commit(*given))[1])
+    with new(tmp_path / "i", "hnsw") as index:
+        assert synced[-1] == tmp_path.name
+        index.add(Items.make(names(50), vectors(50)))
+        index.compact()
+    assert ".graph-1-1.usearch" in synced[: synced.index("commit")]
+    assert synced[synced.index("commit") + 1] == "i"

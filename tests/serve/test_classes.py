@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
+from proxemics.core.errors import SearchError
 from proxemics.evaluation.operating_point import Rate, Threshold
 from proxemics.evaluation.threshold_file import Source, save_thresholds
 from proxemics.search.classes.store import load_book
@@ -116,6 +117,26 @@ def test_all_pictures_are_enrolled_or_none(client: TestClient, encode: Callable[
     assert enrol(client, "kite", *[encode(photo(5))] * 33).status_code == 400
     assert client.get("/v1/info").json()["classes"] == 0
     assert client.get("/v1/info").json()["items"] == 96
+
+
+def test_where_the_index_fails_the_book_stays_as_it_was(
+    client: TestClient, encode: Callable[..., bytes], photo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise SearchError("The disk is full.")
+
+    index = client.app.state.service.index.call_now(lambda opened: opened)  # type: ignore[attr-defined]  # of Starlette
+    with monkeypatch.context() as broken:
+        broken.setattr(index, "upsert", fails)
+        answer = enrol(client, "kite", encode(photo(5)))
+        assert (answer.status_code, answer.json()["code"]) == (503, "index_unavailable")
+    assert client.get("/v1/info").json()["classes"] == 0
+    assert enrol(client, "kite", encode(photo(5))).json()["pictures"] == 1
+    with monkeypatch.context() as broken:
+        broken.setattr(index, "remove", fails)
+        assert client.post("/v1/forget", json={"label": "kite"}).status_code == 503
+    assert client.get("/v1/info").json()["classes"] == 1
+    assert client.post("/v1/forget", json={"label": "kite"}).json() == {"label": "kite", "rows": 1, "classes": 0}
 
 
 def test_a_book_that_the_command_line_changes_is_read_again(

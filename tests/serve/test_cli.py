@@ -69,6 +69,9 @@ def test_wrong_options_are_refused_in_one_line(gallery: Any, tmp_path: Path) -> 
             (["--key-file", str(tmp_path / "key")], "at least 16"),
             (["--port", "99999"], "--port 99999"),
             (["--max-mb", "0"], "--max-mb"),
+            (["--max-mb", "nan"], "--max-mb nan: give a finite number."),
+            (["--max-megapixels", "inf"], "--max-megapixels inf"),
+            (["--rate", "inf"], "--rate inf"),
             (["--port", port], "--port 0 for any"),
         ):
             done = proxemics(*base, *arguments)

@@ -17,16 +17,19 @@ import pytest
 from PIL import Image
 from starlette.requests import HTTPConnection
 
-from proxemics.core.errors import ConfigError
+from proxemics.core.errors import ConfigError, SearchError
 from proxemics.core.files import write_json
+from proxemics.search import Condition, Hits, Index, Items, ModelKey
 from proxemics.serve.batching import Batcher
 from proxemics.serve.certainty import read_scale
 from proxemics.serve.checks import check_host, check_key, check_origin, client_of
 from proxemics.serve.errors import Refusal
 from proxemics.serve.feedback import Feedback
+from proxemics.serve.index_thread import IndexQuery, IndexThread
 from proxemics.serve.labels import LabelCatalogue
 from proxemics.serve.limits import REMEMBERED, RateLimiter
 from proxemics.serve.pictures import PictureStore, inside, read_small
+from proxemics.serve.routes.page import whole
 from proxemics.serve.schemas import Mark
 from proxemics.serve.session import LIFETIME_S, Sessions
 from proxemics.serve.settings import ServeSettings, check_exposure, read_key
@@ -69,6 +72,44 @@ def test_an_error_reaches_its_batch_and_no_other() -> None:
     wrong = [place for place, result in enumerate(results) if isinstance(result, ZeroDivisionError)]
     assert wrong == [10, 11, 12, 13, 14]
     assert results[15] == 30
+
+
+def test_an_error_among_the_results_reaches_its_request_alone() -> None:
+    async def main() -> list[int]:
+        with ThreadPoolExecutor(1) as thread:
+            batcher: Batcher[int, int] = Batcher(
+                lambda items: [ValueError("three") if item == 3 else item for item in items], thread=thread
+            )
+            batcher.start()
+            others = asyncio.gather(*(batcher.submit(item) for item in (0, 1, 2)))
+            with pytest.raises(ValueError, match="three"):
+                await batcher.submit(3)
+            results = await others
+            await batcher.stop()
+            return list(results)
+
+    assert asyncio.run(main()) == [0, 1, 2]
+
+
+def test_conditions_that_the_index_refuses_fail_no_other_query(tmp_path: Path) -> None:
+    with Index.create(str(tmp_path / "index"), ModelKey(model="m", dim=2)) as index:
+        index.add(Items.make(["a"], [[1, 0]]))
+    thread = IndexThread(str(tmp_path / "index"), read_only=True)
+    vector = np.array([1, 0], np.float32)
+    bad = IndexQuery(vector, 1, (Condition("label", "like", "x"),))
+    first, refused, last = thread.search([IndexQuery(vector, 1), bad, IndexQuery(vector, 2)])
+    thread.close()
+    assert isinstance(refused, SearchError)
+    assert isinstance(first, Hits)
+    assert isinstance(last, Hits)
+    assert (first.ids, last.missing) == (["a"], 1)
+
+
+@pytest.mark.parametrize("text", ["0", "101", "0010000", "0010" + "0" * 5000, "-1", "1e1", "\u0661"])
+def test_a_number_of_rows_out_of_range_is_422(text: str) -> None:
+    with pytest.raises(Refusal, match="is no number from 1 to 100") as caught:
+        whole(text)
+    assert caught.value.status_code == 422
 
 
 def test_more_than_may_wait_are_refused_with_503() -> None:
@@ -165,6 +206,8 @@ def test_a_name_that_was_pointed_here_is_refused(host: str) -> None:
         ({"origin": "http://127.0.0.1:9000"}, False),
         ({"origin": "https://evil.example"}, False),
         ({"origin": "null"}, False),
+        ({"origin": "http://["}, False),
+        ({"origin": ""}, False),
         ({"sec_fetch_site": "same-origin"}, True),
         ({"sec_fetch_site": "cross-site"}, False),
         ({"sec_fetch_site": "same-site"}, False),
@@ -318,7 +361,7 @@ def test_marks_are_replaced_kept_and_bounded(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a database, but long enough to be looked at" * 50)
-    with pytest.raises(ConfigError, match="--feedback"):
+    with pytest.raises(ConfigError, match=r"name one that may be written with --feedback\.$"):
         Feedback(tmp_path / "notes.txt", model="m")
 
 

@@ -145,6 +145,26 @@ def test_a_filter_that_is_not_understood_is_422(service: Any, gallery: Any, wher
     assert answer.json()["code"] == "bad_filter"
 
 
+def test_too_many_filters_are_422(service: Any, gallery: Any) -> None:
+    answer = service.client.get("/page/neighbours", params={"id": gallery.ids[0], "where": "price<9;" * 11})
+    assert (answer.status_code, answer.json()["error"]) == (422, "There are 11 filters; give at most 10.")
+    answer = service.client.get("/page/neighbours", params={"id": gallery.ids[0], "where": "price<9;" * 10})
+    assert answer.status_code == 200
+
+
+def test_a_picture_that_the_model_sees_nothing_in_is_told_so(
+    gallery: Any, encode: Callable[..., bytes], photo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = create_app(ServeSettings(**gallery.settings()))
+    engine = app.state.service.engine
+    monkeypatch.setattr(
+        engine, "encode", lambda pixels: (np.zeros((len(pixels), 16), np.float32), np.zeros(len(pixels)))
+    )
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        answer = client.post("/v1/search", content=encode(photo()))
+    assert (answer.status_code, answer.json()["code"]) == (422, "no_direction")
+
+
 def test_labels_by_text(service: Any, gallery: Any) -> None:
     labels = service.client.get("/v1/labels", params={"text": "CLASS E07"}).json()["labels"]
     assert labels == [{"label": "class é07", "count": 8}]

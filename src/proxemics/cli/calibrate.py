@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from proxemics.evaluation.operating_point import Rate, Threshold
 
+PICTURES = "1,3,5"
+
 
 def calibrate(
     model: Annotated[Path, typer.Argument(help="A run folder or a bundle folder.")],
@@ -51,7 +53,7 @@ def calibrate(
     pictures: Annotated[
         str,
         typer.Option("--pictures", metavar="N,N", help="identify: enrolled pictures of a class, one threshold each."),
-    ] = "1,3,5",
+    ] = PICTURES,
     template: Annotated[
         Literal["centroid", "nearest"],
         typer.Option("--template", help="identify: score against the centroid of a class, or its nearest picture."),
@@ -96,6 +98,7 @@ def calibrate(
         level=level,
         min_errors=min_errors,
     )
+    _refuse_without_effect(kind, gallery, pictures, template)
     found = calibrate_model(
         model,
         wanted,
@@ -123,11 +126,20 @@ def _target(kind: str, fmr: float | None, fpir: float | None) -> float | None:
     return fmr if kind == "verify" else fpir
 
 
+def _refuse_without_effect(kind: str, gallery: int | None, pictures: str, template: str) -> None:
+    from proxemics.core.errors import ConfigError
+
+    given = {"--gallery": gallery is not None, "--pictures": pictures != PICTURES, "--template": template != "centroid"}
+    for option, is_given in given.items():
+        if kind == "verify" and is_given:
+            raise ConfigError(f"{option} does not belong to --for verify; give --for identify, or leave it out.")
+
+
 def _counts(text: str) -> tuple[int, ...]:
     from proxemics.core.errors import ConfigError
 
     parts = text.replace(",", " ").split()
-    if not parts or not all(part.isdigit() and int(part) > 0 for part in parts):
+    if not parts or not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
         raise ConfigError(f"--pictures {text!r}: give whole numbers from 1 up, such as 1,3,5.")
     return tuple(int(part) for part in parts)
 

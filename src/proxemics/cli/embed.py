@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from proxemics.cli.options import QuietOption, SetOption, WhereOption
+from proxemics.cli.options import QuietOption, WhereOption
 
 if TYPE_CHECKING:
     from proxemics.export.jobs.run import JobReport
+
+SETTINGS = ("data.label", "data.domain", "data.root", "data.max_pixels", "train.device")
+"""What a ``--set`` of this verb may name."""
 
 
 def embed(
@@ -67,12 +71,20 @@ def embed(
         typer.Option("--ray-address", metavar="HOST:PORT", help="Of a running Ray cluster; default: one for this job."),
     ] = None,
     where: WhereOption = None,
-    assignments: SetOption = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="data.label, data.domain, data.root, data.max_pixels or train.device; may be repeated.",
+        ),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Turn pictures into embeddings, one row a picture, with id, path and label. Killed, the same command goes on."""
     from rich.console import Console
 
+    from proxemics.cli.evaluate import _pair
     from proxemics.cli.progress import TerminalReporter
     from proxemics.core.config import make_config
     from proxemics.core.errors import ConfigError
@@ -84,7 +96,8 @@ def embed(
 
     if out.suffix not in SUFFIXES:
         raise ConfigError(f"--out {out}: the name must end in .parquet or .npy.")
-    config = make_config({}, [*(assignments or []), "train.devices=1"])
+    config = make_config({}, assignments or [])
+    _check_settings(assignments or [])
     if kappa and not length_varies(open_model(model)):
         raise ConfigError(
             f"--kappa: the model in {model} ends in a layer norm without a head, so all its embeddings have the same "
@@ -93,11 +106,12 @@ def embed(
     on_ray, inner = _ray(engine, ray_address)
     pictures = open_pictures(
         source,
-        where=dict(item.partition("=")[::2] for item in where or []),
+        where=dict(_pair(item) for item in where or []),
         label=config.data.label,
         domain=config.data.domain,
         keep=keep or [],
         on_error=on_error,
+        root=config.data.root,
     )
     options = JobOptions(
         engine=inner,
@@ -118,6 +132,15 @@ def embed(
         reporter.say(_about_kappa(model))
     reporter.say(_rate(report))
     _tell(report, kappa)
+
+
+def _check_settings(assignments: Sequence[str]) -> None:
+    """Refuse what would change nothing: size and preprocessing are those of the model."""
+    from proxemics.core.errors import ConfigError
+
+    for key in (item.partition("=")[0].strip() for item in assignments):
+        if key not in SETTINGS:
+            raise ConfigError(f"--set {key}: it changes nothing here. Settings of `embed`: {', '.join(SETTINGS)}.")
 
 
 def _ray(engine: str, address: str | None) -> tuple[bool, str]:

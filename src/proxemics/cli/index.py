@@ -67,8 +67,12 @@ def build(
 ) -> None:
     """Make an index from embeddings or pictures, and measure how well it finds."""
     from proxemics.search import Index
-    from proxemics.search.build import batches, fill, finish
+    from proxemics.search.build import batches, check_thumbnails, fill, finish
+    from proxemics.search.open import check_free
 
+    check_free(to)
+    if thumbnails:
+        check_thumbnails(to)
     stored = _read(source, model, quiet=quiet)
     index = Index.create(to, _key(stored), kind=kind, dtype=dtype, title=title)
     with index:
@@ -92,10 +96,12 @@ def add(
 ) -> None:
     """Add rows to an index; the graph of an hnsw index takes them in at the next `compact`."""
     from proxemics.search import Index
-    from proxemics.search.build import batches, fill
+    from proxemics.search.build import batches, check_thumbnails, fill
 
+    if thumbnails:
+        check_thumbnails(address)
     with Index.open(address) as index:
-        stored = _read(source, model, quiet=quiet)
+        stored = _read(source, model, quiet=quiet, index=index)
         index.manifest.check(_key(stored))
         with _progress("rows", len(stored.ids), quiet=quiet) as step:
             done = fill(index, batches(stored.ids, stored.vectors, stored.meta), replace=replace, progress=step)
@@ -182,8 +188,10 @@ def verify(
 def compact(address: AddressArgument, thumbnails: ThumbnailOption = False, quiet: QuietOption = False) -> None:
     """Give back the room of removed rows, and build the graph of an hnsw index over all rows."""
     from proxemics.search import Index
-    from proxemics.search.build import finish
+    from proxemics.search.build import check_thumbnails, finish
 
+    if thumbnails:
+        check_thumbnails(address)
     with Index.open(address) as index:
         found = finish(index)
         if thumbnails:
@@ -265,8 +273,8 @@ def _choice(option: str, given: str | None, current: str) -> Any:
     return given or current
 
 
-def _read(source: str, model: Path | None, *, quiet: bool) -> StoredEmbeddings:
-    """Read embeddings, or make them from pictures."""
+def _read(source: str, model: Path | None, *, quiet: bool, index: Index | None = None) -> StoredEmbeddings:
+    """Read embeddings, or make them from pictures, once the model is that of the index."""
     from rich.console import Console
 
     from proxemics.cli.progress import TerminalReporter
@@ -286,6 +294,8 @@ def _read(source: str, model: Path | None, *, quiet: bool) -> StoredEmbeddings:
             f"{source} holds no embeddings; name the model that makes them from pictures with --model, or give a file "
             "written by `proxemics embed`."
         )
+    if index is not None:
+        index.manifest.check(_key_of_model(model))
     with tempfile.TemporaryDirectory(prefix="proxemics-index-") as folder:
         out = Path(folder) / "embeddings.parquet"
         embed_pictures(model, open_pictures(source), out, reporter=TerminalReporter(Console(stderr=True), quiet=quiet))

@@ -24,14 +24,21 @@ def report(
         Path | None,
         typer.Option("--out", help="HTML file; default: report.html in RUN, or comparison.html beside the first."),
     ] = None,
-    projection: Annotated[str, typer.Option("--projection", help="Of the map: pca or tsne (minutes).")] = "pca",
-    perplexity: Annotated[float, typer.Option("--perplexity", help="Of t-SNE.")] = 30.0,
+    projection: Annotated[
+        str | None, typer.Option("--projection", help="Of the map of one run: pca (default) or tsne (minutes).")
+    ] = None,
+    perplexity: Annotated[float | None, typer.Option("--perplexity", help="Of t-SNE; default: 30.")] = None,
     points: Annotated[
-        int, typer.Option("--points", min=0, help="Pictures on the map at most; 0 leaves it out.")
-    ] = 20_000,
+        int | None,
+        typer.Option("--points", min=0, help="Pictures on the map at most; 0 leaves it out. Default: 20,000."),
+    ] = None,
     similarity: Annotated[
-        bool, typer.Option("--similarity/--no-similarity", help="Show which places made the worst confusions similar.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--similarity/--no-similarity",
+            help="Of one run: show which places made the worst confusions similar (default).",
+        ),
+    ] = None,
     baseline: Annotated[
         str | None, typer.Option("--baseline", help="Of several runs: compare with this one; default: the first.")
     ] = None,
@@ -51,18 +58,26 @@ def report(
         raise ConfigError("--baseline and --metric compare runs; give two or more run folders.")
     if single:
         from proxemics.report import write_report
+        from proxemics.report.embedding_map import POINTS
 
         written = write_report(
             runs[0],
             out=out,
-            projection=_projection(projection),
-            perplexity=perplexity,
-            points=points,
-            similarity=similarity,
+            projection=_projection(projection or "pca"),
+            perplexity=30.0 if perplexity is None else perplexity,
+            points=POINTS if points is None else points,
+            similarity=similarity is not False,
             reporter=TerminalReporter(Console(stderr=True), quiet=quiet),
         )
         typer.echo(f"Report: {written}")
         return
+    of_one = {"projection": projection, "perplexity": perplexity, "points": points, "similarity": similarity}
+    given = [f"--{name}" for name, value in of_one.items() if value is not None]
+    if given:
+        raise ConfigError(
+            f"{', '.join(given)}: the page of several runs has no map and no similarity maps; leave that out, or "
+            "report each run by itself."
+        )
     from proxemics.report.compare_page import write_comparison
 
     typer.echo(f"Comparison: {write_comparison(runs, out=out, baseline=baseline, metrics=metric)}")

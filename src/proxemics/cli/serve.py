@@ -65,10 +65,10 @@ def serve(
             "allow_enrol": allow_enrol,
             "classes": book,
             "feedback": feedback,
-            "max_bytes": round(max_mb * 1e6),
-            "max_pixels": round(max_megapixels * 1e6),
+            "max_bytes": _whole("max-mb", max_mb, 1e6),
+            "max_pixels": _whole("max-megapixels", max_megapixels, 1e6),
             "rate": rate,
-            "burst": max(1, round(3 * rate)),
+            "burst": max(1, _whole("rate", rate, 3)),
             "batch_size": batch,
             "engine": engine,
             "precision": precision,
@@ -97,6 +97,16 @@ def _serve(settings: ServeSettings, *, open_page: bool) -> int:
                 webbrowser.open(address)
 
         return run(app, opened, settings, ready=ready)
+
+
+def _whole(option: str, number: float, times: float) -> int:
+    import math
+
+    from proxemics.core.errors import ConfigError
+
+    if not math.isfinite(number):
+        raise ConfigError(f"--{option} {number}: give a finite number.")
+    return round(number * times)
 
 
 def _settings(values: dict[str, Any]) -> ServeSettings:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from proxemics.core.errors import DataError
 from proxemics.evaluation.certainty import certainty_auroc
 from proxemics.evaluation.lengths import length_is_trained, length_varies
 
@@ -53,7 +54,11 @@ def certainty_facts(source: Source) -> dict[str, Any]:
         return _without(True, _UNMEASURED)
     import pandas as pd
 
-    queries = pd.read_parquet(source.run.per_query)
+    try:
+        queries = pd.read_parquet(source.run.per_query)
+    except (OSError, ValueError) as error:  # Arrow's errors are kinds of these
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise DataError(f"{source.run.per_query} cannot be read: {reason}. Train the run again.") from error
     found = calibrate_certainty(queries)
     return found or _without(True, _UNMEASURED)
 

@@ -13,7 +13,17 @@ from typing import Any
 from proxemics.core.errors import ExportError, ModelError
 from proxemics.core.files import read_json, write_json, write_text
 from proxemics.models.bundle import replace_folder
-from proxemics.runtime.layout import ABOUT, CARD, CLASSES, KNOWN, REQUIRED, check_files, file_sha256, read_about
+from proxemics.runtime.layout import (
+    ABOUT,
+    CARD,
+    CLASSES,
+    KNOWN,
+    REQUIRED,
+    check_files,
+    file_sha256,
+    read_about,
+    read_card,
+)
 
 README, CONFIG = "README.md", "config.json"
 _PLAIN = tuple(name for name in KNOWN if name not in (ABOUT, CARD))
@@ -53,8 +63,7 @@ def _checked(source: Path) -> dict[str, Any]:
 
 
 def _fill_hub(source: Path, new: Path, about: dict[str, Any], classes: bool) -> None:
-    card = source / CARD
-    text = card.read_text(encoding="utf-8") if card.is_file() else "# An image embedding by Proxemics\n"
+    text = read_card(source) or "# An image embedding by Proxemics\n"
     write_text(new / README, text if text.startswith("---\n") else _BARE_CARD + text)
     for name in _PLAIN:
         if (source / name).is_file() and (classes or name not in CLASSES):

@@ -12,7 +12,7 @@ from proxemics.core.files import read_json
 from proxemics.data.labels import LabelMap
 from proxemics.models.bundle import load_bundle, load_labels
 from proxemics.models.embedder import Embedder
-from proxemics.runtime.layout import CARD, CERTAINTY, PROBE
+from proxemics.runtime.layout import CERTAINTY, PROBE, read_card
 from proxemics.training.run_folder import RunFolder
 
 
@@ -55,14 +55,13 @@ def open_source(path: str | Path) -> Source:
         return _open_run(RunFolder(folder))
     if (folder / "model.safetensors").is_file():
         embedder = load_bundle(folder)
-        card = folder / CARD
         return Source(
             bundle=folder,
             embedder=embedder,
             labels=load_labels(folder),
             probe=_probe(folder / PROBE, embedder),
             certainty=_read(folder / CERTAINTY),
-            card=card.read_text(encoding="utf-8") if card.is_file() else None,
+            card=read_card(folder),
         )
     if (folder / "config.yaml").exists():
         raise DataError(f"The run in {folder} is not finished; give its `proxemics train` command again to go on.")

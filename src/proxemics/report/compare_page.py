@@ -11,9 +11,10 @@ from pathlib import Path
 from proxemics.core.errors import ConfigError
 from proxemics.core.files import write_text
 from proxemics.report.compare import METRICS, Comparison, Entry, Part, compare
-from proxemics.report.compare_runs import read_runs
+from proxemics.report.compare_runs import Run, read_runs
 from proxemics.report.compare_text import best_lines, caption, difference_text, p_text, title, value_text
 from proxemics.report.comparison import (
+    COLUMNS,
     ComparedQueries,
     ComparedQuery,
     columns_of,
@@ -128,7 +129,7 @@ def write_comparison(
         notes=caption(found),
         verdicts=verdicts(found),
         columns=columns,
-        left_out=len(names) > len(columns),
+        left_out=left_out(names, columns),
         queries_part=queries,
         cards=compared_cards(columns),
         settings=differing_settings(columns),
@@ -142,6 +143,25 @@ def write_comparison(
     )
     write_text(target, plain_text(html))
     return target
+
+
+def left_out(names: Sequence[str], columns: Sequence[Run]) -> str:
+    """Say which variants have no column among the queries, and why.
+
+    Args:
+        names: of all variants.
+        columns: from :func:`proxemics.report.comparison.columns_of`.
+    """
+    absent = [name for name in names if name not in {run.variant for run in columns}]
+    if not absent:
+        return ""
+    if len(columns) == COLUMNS:
+        return f"Only {COLUMNS} variants are shown."
+    first = columns[0]
+    return (
+        f"Not shown: {', '.join(absent)}, without a run on {first.dataset} with the seed {first.seed} of "
+        f"{first.variant}."
+    )
 
 
 def _all(queries: ComparedQueries | None) -> list[ComparedQuery]:

@@ -100,13 +100,14 @@ def probe_parts(
             card = _read(run, notes)
             if card is not None:
                 cards.setdefault(run.variant, {})[run.seed] = _numbers(card)
-                sizes.add((card.get("pictures"), (card.get("masks") or {}).get("source"), card.get("seed")))
+                masks = (card.get("masks") or {}).get("source")
+                sizes.add((card.get("pictures"), card.get("split"), masks, card.get("seed")))
         if not cards:
             continue
         if len(sizes) > 1:
             notes.append(
-                f"{dataset}: the cards were not made alike (numbers of pictures, masks or draws differ); probe all "
-                "runs with the same options."
+                f"{dataset}: the cards were not made alike (numbers of pictures, splits, masks or draws differ); probe "
+                "all runs with the same options."
             )
         names = sorted((name for name in variants if name in cards), key=lambda name: name != baseline)
         lines = tuple(_line(number, [cards[name] for name in names], cards.get(baseline)) for number in _order(cards))

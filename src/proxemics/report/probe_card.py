@@ -88,6 +88,7 @@ class BiasCard:
         has_untrained: the trunk before training was probed too.
         pictures: how many.
         classes: of how many classes.
+        where: which pictures they are, unless they are the test pictures of the run.
     """
 
     verdict: str
@@ -98,6 +99,7 @@ class BiasCard:
     has_untrained: bool
     pictures: int
     classes: int
+    where: str = ""
 
 
 def bias_card_part(folder: Path) -> BiasCard | None:
@@ -135,7 +137,15 @@ def _card(card: Mapping[str, Any]) -> BiasCard:
         has_untrained=bool(card["has_untrained"]),
         pictures=int(card["pictures"]),
         classes=int(card["classes"]),
+        where=_where(card),
     )
+
+
+def _where(card: Mapping[str, Any]) -> str:
+    split = str(card.get("split", "test"))
+    if split == "all":
+        return f"of {Path(str(card.get('source'))).name}, not of the test pictures of this run"
+    return "" if split == "test" else f"of the {split} split, not of the test pictures"
 
 
 def _row(one: Mapping[str, Any], curves: Mapping[str, Mapping[str, Any]]) -> CardRow:

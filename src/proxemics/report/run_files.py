@@ -62,7 +62,7 @@ def read_run(folder: str | Path) -> RunFiles:
         records=_read_records(path / "metrics.jsonl"),
         queries=_read_parquet(path / "per_query.parquet"),
         split=_read_parquet(path / "split.parquet"),
-        config=config.read_text(encoding="utf-8") if config.exists() else "",
+        config=config.read_text(encoding="utf-8", errors="replace") if config.exists() else "",
     )
 
 
@@ -86,5 +86,9 @@ def _read_parquet(path: Path) -> pd.DataFrame | None:
         return None
     import pandas as pd
 
-    frame: pd.DataFrame = pd.read_parquet(path)
+    try:
+        frame: pd.DataFrame = pd.read_parquet(path)
+    except (OSError, ValueError) as error:  # Arrow's errors are kinds of these
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise DataError(f"{path} cannot be read: {reason}. Train the run again, or copy its folder again.") from error
     return frame if len(frame) else None

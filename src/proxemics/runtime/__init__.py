@@ -125,7 +125,9 @@ class Model:
         if isinstance(picture, bytes):
             return self.preprocess(open_image(picture, name=name, max_pixels=self.max_pixels))
         if not isinstance(picture, (str, PathLike)):
-            raise ImageError(f"A picture is a path, bytes or a Pillow image, not {type(picture).__name__}.")
+            raise ImageError(
+                f"{name} is no path, bytes or Pillow image but {type(picture).__name__}; give one of these."
+            )
         return self.preprocess(read_image(picture, max_pixels=self.max_pixels))
 
     def encode(self, pixels: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -98,6 +98,19 @@ def read_about(folder: Path) -> dict[str, Any]:
     return {**about, "files": files}
 
 
+def read_card(folder: Path) -> str | None:
+    """Read ``card.md``; None when there is none.
+
+    Raises:
+        ModelError: it is no UTF-8 text.
+    """
+    path = folder / CARD
+    try:
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{path} is no UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8.") from None
+
+
 def read_checked(folder: Path, name: str, about: dict[str, Any]) -> bytes:
     """Read a file of a bundle and compare it with its recorded hash.
 
@@ -130,11 +143,25 @@ def check_files(folder: Path, about: dict[str, Any]) -> None:
         ModelError: a file is missing or changed, or an ONNX file is not recorded.
     """
     for name in HASHED:
-        path, recorded = folder / name, about["files"].get(name)
-        if recorded is not None and not path.is_file():
-            raise ModelError(f"{path} is missing. Copy the bundle as a whole.")
-        if about["schema"] >= 2 and path.is_file() and recorded != file_sha256(path):
-            raise _changed(path, recorded)
+        check_file(folder, name, about)
+
+
+def check_file(folder: Path, name: str, about: dict[str, Any]) -> None:
+    """Compare one file with its recorded hash.
+
+    Args:
+        folder: the bundle.
+        name: one of :data:`HASHED`.
+        about: from :func:`read_about`.
+
+    Raises:
+        ModelError: the file is recorded and missing, or there and not the one that is recorded.
+    """
+    path, recorded = folder / name, about["files"].get(name)
+    if recorded is not None and not path.is_file():
+        raise ModelError(f"{path} is missing. Copy the bundle as a whole.")
+    if about["schema"] >= 2 and path.is_file() and recorded != file_sha256(path):
+        raise _changed(path, recorded)
 
 
 def _changed(path: Path, recorded: object) -> ProxemicsError:

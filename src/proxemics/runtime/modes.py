@@ -47,7 +47,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
         (255, 255, 255)
     """
     image.load()
-    turn = _TURNS.get(_orientation(image))
+    turn = turn_of(image)
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         rgb = Image.fromarray(deep_to_grey(np.asarray(image), sixteen=_is_sixteen_bit(image))).convert("RGB")
     elif image.has_transparency_data:
@@ -91,6 +91,11 @@ def deep_to_grey(values: np.ndarray, *, sixteen: bool) -> np.ndarray:
     span = (high - low) or 1.0
     scaled = np.nan_to_num((exact - low) / span, nan=0.0, posinf=1.0, neginf=0.0)
     return np.floor(scaled * 255 + 0.5).clip(0, 255).astype(np.uint8)
+
+
+def turn_of(image: Image.Image) -> Image.Transpose | None:
+    """Return how the stored pixels must be turned to be upright; None for not at all."""
+    return _TURNS.get(_orientation(image))
 
 
 def _is_sixteen_bit(image: Image.Image) -> bool:

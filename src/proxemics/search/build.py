@@ -97,10 +97,8 @@ def write_thumbnails(index: Index, *, side: int = SIDE, progress: Progress | Non
         SearchError: the index is not a folder.
     """
     from proxemics.search.local.layout import thumbnail_file
-    from proxemics.search.open import backend_of
 
-    if backend_of(index.address) != "local":
-        raise SearchError(f"{index.address} is on a server; thumbnails are kept by embedded indexes only.")
+    check_thumbnails(index.address)
     folder, written, missing = Path(index.address), 0, 0
     for items in index.scan():
         for name, meta in zip(items.ids, items.meta, strict=True):
@@ -112,6 +110,18 @@ def write_thumbnails(index: Index, *, side: int = SIDE, progress: Progress | Non
         if progress is not None:
             progress(len(items))
     return written, missing
+
+
+def check_thumbnails(address: str) -> None:
+    """Refuse thumbnails where none can be kept.
+
+    Raises:
+        SearchError: the index is not a folder.
+    """
+    from proxemics.search.open import backend_of
+
+    if backend_of(address) != "local":
+        raise SearchError("Thumbnails are kept by embedded indexes only; leave --thumbnails out, or give a folder.")
 
 
 def _small(path: str, target: Path, side: int) -> bool:

@@ -106,6 +106,6 @@ def read_manifest(text: str, where: str) -> Manifest:
         return Manifest.model_validate(content)
     except SearchError:
         raise
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]
         raise SearchError(f"The manifest of the index {where} is not usable: {reason}.") from error

@@ -65,6 +65,28 @@ def open_index(address: str, *, read_only: bool = False) -> Index:
     return LocalIndex.open(address, read_only=read_only)
 
 
+def check_free(address: str) -> None:
+    """Refuse a place where no index can be made, before work is put into its rows.
+
+    Raises:
+        SearchError: an index is there, or the server is not.
+    """
+    if backend_of(address) == "local":
+        from proxemics.search.local.index import check_free_folder
+
+        check_free_folder(address)
+        return
+    from proxemics.search.remote import AbsentError
+
+    try:
+        index = open_index(address, read_only=True)
+    except AbsentError:
+        return
+    shown = index.address
+    index.close()
+    raise SearchError(f"There is an index at {shown} already; choose another name, or add to it: proxemics index add")
+
+
 def create_index(
     address: str,
     key: ModelKey,

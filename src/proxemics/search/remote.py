@@ -27,6 +27,10 @@ MOST_CONDITIONS = 100
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
 
 
+class AbsentError(SearchError):
+    """The server, or the file, is fine and has no index of that name."""
+
+
 def index_name(text: str) -> str:
     """Return the name of an index when it can stand for a table and a collection.
 

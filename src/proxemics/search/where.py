@@ -67,6 +67,16 @@ def parse_where(texts: Sequence[str]) -> list[Condition]:
     return [_parse(text) for text in texts]
 
 
+def check_batch(batch: int) -> None:
+    """Refuse a number of rows that would never end a scan.
+
+    Raises:
+        SearchError: it is less than 1.
+    """
+    if batch < 1:
+        raise SearchError(f"batch={batch}; give the number of rows to read at a time, 1 or more.")
+
+
 def _parse(text: str) -> Condition:
     for sign, operator in (("<=", "le"), (">=", "ge"), ("<", "lt"), (">", "gt"), ("=", "eq")):
         name, found, value = text.partition(sign)

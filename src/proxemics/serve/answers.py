@@ -24,6 +24,8 @@ from proxemics.serve.upload import Upload
 
 LARGEST = 10**18
 """Numbers in filters are smaller than this, so that every back-end can hold them."""
+MOST_FILTERS = 10
+"""Filters in one search at most."""
 LABELS_LISTED = 20
 """Labels whose pictures are shown for one text at most."""
 
@@ -46,6 +48,8 @@ async def by_picture(service: Service, upload: Upload, k: int, where: Sequence[s
     decoded = time.perf_counter()
     vector, kappa = await service.embedding.submit(pixels)
     embedded = time.perf_counter()
+    if not np.isfinite(vector).all() or not vector.any():
+        raise Refusal(422, "no_direction", "The model sees nothing in this picture, so there is nothing to compare.")
     hits = await service.searching.submit(IndexQuery(vector, k, conditions))
     seconds = Seconds(decode=decoded - started, model=embedded - decoded, index=time.perf_counter() - embedded)
     query = Query(kind="picture", key=upload.digest, name=upload.name)
@@ -141,6 +145,8 @@ def read_where(texts: Sequence[str]) -> tuple[Condition, ...]:
     Raises:
         Refusal: 422, one is not understood.
     """
+    if len(texts) > MOST_FILTERS:
+        raise Refusal(422, "bad_filter", f"There are {len(texts)} filters; give at most {MOST_FILTERS}.")
     try:
         conditions = tuple(parse_where(texts))
     except SearchError as error:

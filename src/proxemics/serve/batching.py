@@ -21,7 +21,8 @@ class Batcher(Generic[T, R]):
     were announced by :meth:`coming`: then it waits for them, ``wait_s`` at most.
 
     Args:
-        run: maps a sequence of items to as many results; it is never called twice at a time.
+        run: maps a sequence of items to as many results; an error among them is raised where its item was submitted.
+            It is never called twice at a time.
         size: of a batch at most.
         wait_s: how long an item waits for announced ones, in seconds.
         limit: items that may wait; more are refused with status 503.
@@ -43,7 +44,7 @@ class Batcher(Generic[T, R]):
 
     def __init__(
         self,
-        run: Callable[[Sequence[T]], Sequence[R]],
+        run: Callable[[Sequence[T]], Sequence[R | Exception]],
         *,
         thread: ThreadPoolExecutor,
         size: int = 16,
@@ -145,7 +146,11 @@ class Batcher(Generic[T, R]):
         try:
             results = await asyncio.get_running_loop().run_in_executor(self._thread, self._run, items)
             for (_, future), result in zip(batch, results, strict=True):
-                if not future.done():
+                if future.done():
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
                     future.set_result(result)
         except Exception as error:  # whatever the model or the index raises belongs to the requests that asked
             for _, future in batch:

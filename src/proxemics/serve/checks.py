@@ -75,10 +75,17 @@ def check_origin(connection: HTTPConnection) -> Refusal | None:
     if connection.scope["method"] in READING:
         return None
     origin = connection.headers.get("origin")
-    same = origin is None or urlsplit(origin).netloc.lower() == connection.headers.get("host", "").lower()
+    same = origin is None or _place(origin) == connection.headers.get("host", "").lower()
     if same and connection.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none"):
         return None
     return Refusal(403, "other_site", "This request comes from a page of another web site, and is refused.")
+
+
+def _place(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # no address at all
+        return None
 
 
 def check_key(key: str, sessions: Sessions) -> Check:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -109,16 +110,15 @@ class Classes:
         Raises:
             Refusal: 422, the label cannot be one, or the pictures cancel each other out.
         """
-        try:
+        with _refused():
             check_name(label)
-            begun = (self.home / TENSORS).is_file()
-            weighting = None if begun else self.weighting
-            with changing_book(self.home, self.key, weighting=weighting, create=True) as book:
+        begun = (self.home / TENSORS).is_file()
+        with changing_book(self.home, self.key, weighting=None if begun else self.weighting, create=True) as book:
+            with _refused():
                 book.enrol([label] * len(names), vectors, lengths)
-                counted = Enrolled(label=label, pictures=book[label].count, classes=len(book))
-        except SearchError as error:
-            raise Refusal(422, "cannot_enrol", str(error)) from error
-        added, _ = index.upsert(Items.make(names, vectors, [{"label": label, ENROLLED: True} for _ in names]))
+            counted = Enrolled(label=label, pictures=book[label].count, classes=len(book))
+            # Before the book is saved: where the index cannot be written, nothing is kept.
+            added, _ = index.upsert(Items.make(names, vectors, [{"label": label, ENROLLED: True} for _ in names]))
         return counted, added
 
     def forget(self, index: Index, label: str) -> tuple[Forgotten, list[str]]:
@@ -130,17 +130,28 @@ class Classes:
         Raises:
             Refusal: 404, there is no such class.
         """
-        book = self.book
-        if book is None or label not in book:
-            raise Refusal(404, "no_such_class", f"No class {label[:80]!r} is enrolled.")
+        absent = Refusal(404, "no_such_class", f"No class {label[:80]!r} is enrolled.")
+        if self.book is None:
+            raise absent
         with changing_book(self.home, self.key) as changed:
+            if label not in changed:
+                raise absent
             changed.forget([label])
-        where = [Condition("label", "eq", label), Condition(ENROLLED, "eq", True)]
-        names = [name for items in index.scan(where=where) for name in items.ids]
-        if names:
-            index.remove(names)
-            index.compact()  # else the vectors would stay on disk, marked as removed
+            # Before the book is saved: where the index cannot be written, the class can be forgotten later.
+            where = [Condition("label", "eq", label), Condition(ENROLLED, "eq", True)]
+            names = [name for items in index.scan(where=where) for name in items.ids]
+            if names:
+                index.remove(names)
+                index.compact()  # else the vectors would stay on disk, marked as removed
         return Forgotten(label=label, rows=len(names), classes=len(changed)), names
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except SearchError as error:
+        raise Refusal(422, "cannot_enrol", str(error)) from error
 
 
 def open_classes(model: Path, home: Path | None, key: ModelKey, *, weighting: Weighting = "equal") -> Classes:

@@ -57,7 +57,7 @@ class Feedback:
             self._connection.execute(_SCHEMA)
         except (sqlite3.Error, OSError) as error:
             raise ConfigError(
-                f"--feedback {path} cannot be used ({error}); name a file that may be written, or --no-feedback."
+                f"The file for marks, {path}, cannot be used ({error}); name one that may be written with --feedback."
             ) from error
 
     def put(self, mark: Mark, *, label: str | None) -> int:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from proxemics.core.errors import SearchError
 from proxemics.search.index import Index
 from proxemics.search.items import Hits
 from proxemics.search.where import Condition
@@ -60,13 +61,21 @@ class IndexThread:
         """Call ``work`` with the index while other requests go on."""
         return await asyncio.get_running_loop().run_in_executor(self.thread, work, self._index)
 
-    def search(self, queries: Sequence[IndexQuery]) -> list[Hits]:
-        """Search for several requests at once; call it in the thread. Queries with equal conditions go together."""
-        results: dict[int, Hits] = {}
+    def search(self, queries: Sequence[IndexQuery]) -> list[Hits | Exception]:
+        """Search for several requests at once; call it in the thread.
+
+        Queries with equal conditions go together. Conditions that the index refuses fail those queries and no others.
+        """
+        results: dict[int, Hits | Exception] = {}
         for rows in _alike(queries):
             k = max(queries[row].k for row in rows)
             vectors = np.stack([queries[row].vector for row in rows])
-            for row, hits in zip(rows, self._index.search(vectors, k, where=queries[rows[0]].where), strict=True):
+            try:
+                found = self._index.search(vectors, k, where=queries[rows[0]].where)
+            except SearchError as error:
+                results.update(dict.fromkeys(rows, error))
+                continue
+            for row, hits in zip(rows, found, strict=True):
                 results[row] = first(hits, queries[row].k, asked=k)
         return [results[row] for row in range(len(queries))]
 

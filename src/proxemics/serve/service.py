@@ -137,7 +137,7 @@ class Service:
             vectors, lengths = self.engine.encode(np.stack(pixels))
         return [(vector, float(length)) for vector, length in zip(vectors, lengths, strict=True)]
 
-    def _search(self, queries: Sequence[IndexQuery]) -> list[Hits]:
+    def _search(self, queries: Sequence[IndexQuery]) -> list[Hits | Exception]:
         with self.metrics.stage("index"):
             return self.index.search(queries)
 

@@ -113,6 +113,8 @@ def test_what_cannot_be_measured_says_why() -> None:
     assert "need 16 pictures with a mask" in card["skipped"]["decodability/pasted"]
     assert [one["name"] for one in card["numbers"] if one["probe"] == "background"] == ["nearest_shares"]
     assert card["verdict"].startswith("The reliance on the background could not be measured")
+    left_out = bias_card(reads_objects, sample_of(), only=["geometry"])["verdict"]
+    assert left_out == "The reliance on the background was not asked for; the other probes are below."
     assert not card["curves"]  # they were needed for one level only
     alone = Sample(sample_of().pictures[:5], np.zeros(5, dtype=np.int64))
     assert "two classes" in bias_card(reads_objects, alone, only=["geometry"])["skipped"]["geometry/compactness"]

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from proxemics.core.errors import ImageError
-from proxemics.data.decode import MAX_PIXELS
+from proxemics.data.decode import MAX_PIXELS, read_image
 from proxemics.data.preprocess import Preprocess
 from proxemics.evaluation.probes.masks import estimate_masks, gate_stage, read_masks
 from proxemics.models.embedder import Embedder
@@ -83,6 +83,21 @@ def test_alpha_is_the_object(tmp_path: Path) -> None:
     assert (found.source, found.rows.tolist()) == ("alpha", [1])
     assert float(found.values[1].sum()) == 64
     assert read_masks(rows[:1], WHOLE, max_pixels=MAX_PIXELS) is None
+
+
+@pytest.mark.parametrize("suffix", ["png", "webp"])
+def test_alpha_is_turned_as_the_picture_is(tmp_path: Path, suffix: str) -> None:
+    pixels = np.full((SIDE, 2 * SIDE, 4), 200, dtype=np.uint8)  # stored lying, shown standing
+    pixels[..., 3] = 0
+    pixels[2:10, 20:28, 3] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = tmp_path / f"cut.{suffix}"
+    Image.fromarray(pixels, "RGBA").save(file, exif=exif, lossless=True)
+    found = read_masks(pd.DataFrame({"path": [str(file)]}), WHOLE, max_pixels=MAX_PIXELS)
+    assert found is not None
+    seen = np.asarray(read_image(file).convert("L")) < 255  # on white
+    np.testing.assert_array_equal(found.values[0].numpy() > 0.5, seen[SIDE // 2 : SIDE // 2 + SIDE])
 
 
 def test_boxes_are_of_the_upright_picture(tmp_path: Path) -> None:

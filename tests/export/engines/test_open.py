@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import onnx
 import pytest
 import torch
 
-from proxemics.core.errors import ExportError
+from proxemics.core.errors import ExportError, ModelError
 from proxemics.export.engines.base import EngineFacts
 from proxemics.export.engines.calls import ConcurrentEngine
 from proxemics.export.engines.onnx_file import cached_path, find_onnx
@@ -40,6 +42,8 @@ def test_every_engine_gives_the_vectors_of_the_embedder(with_onnx: Path, name: s
     engine = open_engine(with_onnx, engine=name, threads=1)
     assert (engine.facts.engine, engine.facts.precision, engine.facts.exact) == (name, "float32", True)
     assert engine.facts.fingerprint == load_bundle(with_onnx).fingerprint()
+    graph = hashlib.sha256((with_onnx / "onnx" / "model.onnx").read_bytes()).hexdigest()
+    assert engine.facts.basis == ("cpu" if name == "torch" else graph)
     for count in (1, 3, 5):
         batch = pixels(count)
         unit, length = engine.encode(batch)
@@ -93,10 +97,12 @@ def test_bf16_is_near_and_says_so(with_onnx: Path, name: str) -> None:
         assert "asked for; " in engine.facts.why
 
 
-def test_int8_of_a_bundle_that_has_it(with_onnx: Path) -> None:
+def test_int8_of_a_bundle_that_has_it(with_onnx: Path, recorded: Callable[[Path], Path]) -> None:
     source = with_onnx / "onnx" / "model.onnx"
     quantize_onnx(source, with_onnx / "onnx" / "model.int8.onnx", [pixels(4), pixels(5)])
-    engine = open_engine(with_onnx, precision="int8", threads=1)
+    with pytest.raises(ModelError, match=r"model\.int8\.onnx is not recorded in model\.json"):
+        open_engine(with_onnx, precision="int8")
+    engine = open_engine(recorded(with_onnx), precision="int8", threads=1)
     assert (engine.facts.engine, engine.facts.precision, engine.facts.exact) == ("onnxruntime", "int8", False)
     assert engine.facts.why.startswith("the one with int8; cosine to float32 at least 0.")
     batch = pixels(4)
@@ -152,11 +158,14 @@ def changed(content: bytes) -> bytes:
     return graph.SerializeToString()
 
 
-def test_a_file_of_another_model_is_found_out(bundle: Path, onnx_bytes: bytes, cache: Path, tmp_path: Path) -> None:
+def test_a_file_of_another_model_is_found_out(
+    bundle: Path, onnx_bytes: bytes, cache: Path, tmp_path: Path, recorded: Callable[[Path], Path]
+) -> None:
     folder = tmp_path / "mixed"
     save_bundle(load_bundle(bundle), folder)
     (folder / "onnx").mkdir()
     (folder / "onnx" / "model.onnx").write_bytes(changed(onnx_bytes))
+    recorded(folder)
     for name in ("onnxruntime", "openvino"):
         with pytest.raises(ExportError, match=rf"The engine {name} is off by .* from torch with this model"):
             open_engine(folder, engine=name)
@@ -169,8 +178,20 @@ def test_a_file_of_another_model_is_found_out(bundle: Path, onnx_bytes: bytes, c
     np.testing.assert_allclose(engine.encode(batch)[0], expected(bundle, batch)[0], atol=1e-6)
 
 
-def test_a_damaged_file_is_told_and_auto_goes_on(with_onnx: Path) -> None:
+def test_a_file_that_was_not_exported_is_refused_and_auto_goes_on(with_onnx: Path, onnx_bytes: bytes) -> None:
+    (with_onnx / "onnx" / "model.onnx").write_bytes(onnx_bytes + b"\0")
+    for name in ("onnxruntime", "openvino"):
+        with pytest.raises(ModelError, match=r"model\.onnx is not the file that was exported: its hash differs"):
+            open_engine(with_onnx, engine=name)
+    told: list[str] = []
+    assert open_engine(with_onnx, notify=told.append).facts.engine == "torch"
+    assert len(told) == 1
+    assert "its hash differs" in told[0]
+
+
+def test_a_damaged_file_is_told_and_auto_goes_on(with_onnx: Path, recorded: Callable[[Path], Path]) -> None:
     (with_onnx / "onnx" / "model.onnx").write_bytes(b"no protobuf")
+    recorded(with_onnx)
     with pytest.raises(ExportError, match=r"ONNX Runtime cannot open .*model\.onnx: .* Delete the file"):
         open_engine(with_onnx, engine="onnxruntime")
     with pytest.raises(ExportError, match="OpenVINO cannot use"):

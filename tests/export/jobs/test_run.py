@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from PIL import Image
 from proxemics.__about__ import __version__
 from proxemics.core.errors import ConfigError, DataError, ImageError, ModelError
 from proxemics.evaluation.extract import extract_with_certainty
+from proxemics.export.jobs import output
 from proxemics.export.jobs.batches import Batch, BatchResult, cut_batches, part_bounds
 from proxemics.export.jobs.journal import Journal
 from proxemics.export.jobs.output import read_embeddings
@@ -172,6 +174,65 @@ def test_nothing_readable_leaves_an_empty_file(bundle: Path, tmp_path: Path) -> 
     assert read_embeddings(tmp_path / "a.parquet").vectors.shape == (0, 8)
 
 
+def test_a_part_without_a_readable_picture_costs_nothing_else(bundle: Path, photos: Path, tmp_path: Path) -> None:
+    (photos / "aaa").mkdir()
+    for number in range(8):  # as many as a part has
+        (photos / "aaa" / f"{number}.jpg").write_bytes(b"x")
+    for name in ("a.npy", "a.parquet"):
+        assert run(bundle, photos, tmp_path / name, on_error="skip").skipped == 8
+    array, table = read_embeddings(tmp_path / "a.npy"), read_embeddings(tmp_path / "a.parquet")
+    assert array.ids == table.ids
+    np.testing.assert_array_equal(array.vectors, table.vectors)
+
+
+def test_what_is_embedded_is_never_written_over(bundle: Path, photos: Path, tmp_path: Path) -> None:
+    table = photos / "all.csv"
+    table.write_text("path,label\nant/0.png,mine\n")
+    for out in ("all.npy", "../photos/all.npy"):
+        with pytest.raises(ConfigError, match=r"all\.npy would write over .*all\.csv, which is to be embedded"):
+            run(bundle, table, photos / out)
+    shutil.copy(table, photos / "all.unreadable.csv")
+    with pytest.raises(ConfigError, match="which is to be embedded"):
+        run(bundle, photos / "all.unreadable.csv", photos / "all.parquet")
+    assert table.read_text() == (photos / "all.unreadable.csv").read_text() == "path,label\nant/0.png,mine\n"
+    run(bundle, table, photos / "all.parquet")  # beside it is fine
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_foreign_companions_of_an_array_stay(bundle: Path, photos: Path, tmp_path: Path, suffix: str) -> None:
+    mine = (tmp_path / "a.npy").with_suffix(suffix)
+    mine.write_text("[1]")
+    with pytest.raises(ConfigError, match=f"would write over .*{suffix}, which `proxemics embed` did not write"):
+        run(bundle, photos, tmp_path / "a.npy")
+    assert mine.read_text() == "[1]"
+    mine.unlink()
+    run(bundle, photos, tmp_path / "a.npy")
+    run(bundle, photos, tmp_path / "a.npy")  # its own are replaced
+
+
+def test_a_kill_between_the_companions_is_no_hindrance(
+    bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+
+    def stop_at_the_second(write: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            if written:
+                raise KeyboardInterrupt
+            written.append(write)
+            return write(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pd.DataFrame, "to_csv", stop_at_the_second(pd.DataFrame.to_csv))
+        patched.setattr(output, "write_json", stop_at_the_second(output.write_json))
+        with pytest.raises(KeyboardInterrupt):
+            run(bundle, photos, tmp_path / "a.npy")
+    run(bundle, photos, tmp_path / "a.npy")
+    assert len(read_embeddings(tmp_path / "a.npy").ids) == 21
+
+
 def test_a_picture_too_large_is_unreadable(bundle: Path, photos: Path, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="over the limit of 2200"):
         run(bundle, photos, tmp_path / "a.parquet", max_pixels=2200)
@@ -268,6 +329,12 @@ def test_another_model_or_option_is_refused_until_restart(bundle: Path, photos: 
     assert "the engine" not in str(caught.value)
     with pytest.raises(DataError, match=r"differs in the precision \(float32, now bf16\)"):
         run(bundle, photos, tmp_path / "a.parquet", precision="bf16")
+    job = part / "job.json"
+    here = job.read_text()
+    job.write_text(here.replace('"cpu"', '"cuda"'))  # as a machine with a GPU leaves it
+    with pytest.raises(DataError, match=r"differs in the ONNX file or the device \(cuda, now cpu\)"):
+        run(bundle, photos, tmp_path / "a.parquet")
+    job.write_text(here)
     assert len(list(part.glob("part-*"))) == 2  # refusing has thrown nothing away
     assert run(other, photos, tmp_path / "a.parquet", restart=True).taken_over == 0
     assert read_embeddings(tmp_path / "a.parquet").key["model"] == load_bundle(other).fingerprint()
@@ -348,6 +415,13 @@ def test_foreign_files_are_told(tmp_path: Path) -> None:
     np.save(tmp_path / "c.npy", np.ones((2, 2), np.float32))
     with pytest.raises(DataError, match=r"c\.npy cannot be read as embeddings"):
         read_embeddings(tmp_path / "c.npy")
+    (tmp_path / "c.csv").write_text("id\na\nb\n")
+    (tmp_path / "c.json").write_text("[]")
+    with pytest.raises(DataError, match=r"c\.json holds no key-values"):
+        read_embeddings(tmp_path / "c.npy")
+    pd.DataFrame({"id": ["a"], "embedding": ["text"]}).to_parquet(tmp_path / "d.parquet")
+    with pytest.raises(DataError, match=r"d\.parquet cannot be read as embeddings"):
+        read_embeddings(tmp_path / "d.parquet")
     with pytest.raises(DataError, match="is no file of embeddings"):
         read_embeddings(tmp_path / "none.parquet")
 

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from proxemics.core.config import make_config, save_config
-from proxemics.core.errors import DataError, ImageError, ProxemicsError, SearchError
+from proxemics.core.errors import DataError, EvaluationError, ImageError, ProxemicsError, SearchError
 from proxemics.evaluation.extract import extract_with_certainty
 from proxemics.models.bundle import save_bundle
 from proxemics.models.embedder import Embedder
-from proxemics.search import Index
+from proxemics.search import Index, Items
 from proxemics.search.classes import UNKNOWN, load_book
 from proxemics.search.classes.calibration import Wanted, calibrate_model
 from proxemics.search.classes.enrolment import enrol_folder, forget_classes, identify_pictures
 from proxemics.search.classes.pictures import class_pictures, open_for_classes, picture_files
+from proxemics.search.local.index import LocalIndex
 
 
 def test_a_folder_is_a_class_and_class_folders_are_several(bundle: Path, many_classes: Path, model: Embedder) -> None:
@@ -102,6 +103,40 @@ def test_replacing_takes_old_rows_out_of_the_index(bundle: Path, many_classes: P
     assert enrol_folder(bundle, two, name="x", index=address, replace=True).rows == (1, 1)
     with Index.open(address, read_only=True) as index:
         assert sorted(one for items in index.scan() for one in items.ids) == ["x/0.png", "x/new.png"]
+
+
+def test_a_class_called_none_has_no_rows_without_a_label(bundle: Path, many_classes: Path, tmp_path: Path) -> None:
+    address = str(tmp_path / "index")
+    with Index.create(address, open_for_classes(bundle).key) as index:
+        vectors = np.eye(3, index.manifest.key.dim)
+        index.add(Items.make(["a", "b", "c"], vectors, [{"label": None}, {}, {"label": True}]))
+    for name in ("none", "true"):
+        enrol_folder(bundle, many_classes / "class01", name=name, index=address)
+        enrol_folder(bundle, many_classes / "class01", name=name, index=address, replace=True)
+        assert forget_classes(bundle, [name], index=address) == ([name], 7)
+    with Index.open(address, read_only=True) as index:
+        assert index.get(["a", "b", "c"]).ids == ["a", "b", "c"]
+
+
+def test_where_the_index_cannot_be_changed_the_class_stays(
+    bundle: Path, many_classes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> int:
+        raise SearchError("The disk is full.")
+
+    address = str(tmp_path / "index")
+    Index.create(address, open_for_classes(bundle).key).close()
+    enrol_folder(bundle, many_classes / "class01", index=address)
+    with monkeypatch.context() as broken:
+        broken.setattr(LocalIndex, "remove", fails)
+        with pytest.raises(SearchError, match="The disk is full"):
+            forget_classes(bundle, ["class01"], index=address)
+    assert forget_classes(bundle, ["class01"], index=address) == (["class01"], 7)
+
+
+def test_a_threshold_is_a_number(bundle: Path, many_classes: Path) -> None:
+    with pytest.raises(EvaluationError, match="a score is a cosine; give a number from -1 to 1"):
+        identify_pictures(bundle, [many_classes / "class01"], threshold=float("nan"))
 
 
 def test_an_index_of_another_model_is_refused_before_anything_changes(

@@ -68,7 +68,7 @@ def bias_card(
     masks = sample.masks
     return {
         "schema": SCHEMA,
-        "verdict": verdict(own.numbers),
+        "verdict": verdict(own.numbers, asked="background" in only),
         "pictures": len(sample.pictures),
         "classes": len(np.unique(sample.classes)),
         "probes": list(only),

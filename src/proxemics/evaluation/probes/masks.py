@@ -32,6 +32,7 @@ from proxemics.data.decode import image_size, read_image, to_tensor
 from proxemics.data.preprocess import Preprocess
 from proxemics.evaluation.probes.measure import in_batches
 from proxemics.methods.couce.gates import border_gate
+from proxemics.runtime.modes import turn_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,7 +101,7 @@ def read_masks(rows: pd.DataFrame, preprocess: Preprocess, *, max_pixels: int) -
             names = [str(name) for name in rows["mask"].fillna("")] if "mask" in rows.columns else []
             found = [_named(name, path, max_pixels) for name, path in zip(names, paths, strict=bool(names))]
         elif source == "alpha":
-            found = [_alpha(path) for path in paths]
+            found = [_alpha(path, max_pixels) for path in paths]
         else:
             found = _boxes(rows, max_pixels) if set(BOX) <= set(rows.columns) else []
         if any(one is not None for one in found):
@@ -134,15 +135,19 @@ def _upright(path: str, max_pixels: int) -> tuple[int, int]:
     return (width, height) if turned else (height, width)
 
 
-def _alpha(path: str) -> Image.Image | None:
+def _alpha(path: str, max_pixels: int) -> Image.Image | None:
+    """Return the alpha channel, as upright as the picture; None where there is none."""
     if Path(path).suffix.lower() not in _ALPHA:
         return None
     try:
+        image_size(path, max_pixels=max_pixels)
         with Image.open(path) as image:
             if not image.has_transparency_data:
                 return None
+            turn = turn_of(image)
             alpha = image.convert("RGBA").getchannel("A")
-    except (OSError, ValueError, SyntaxError):
+            alpha = alpha if turn is None else alpha.transpose(turn)
+    except (ImageError, OSError, ValueError, SyntaxError):
         return None  # whoever reads the picture will say so
     return alpha if alpha.getextrema() != (255, 255) else None
 

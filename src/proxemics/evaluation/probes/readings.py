@@ -65,8 +65,12 @@ def reading(name: str, measured: Measured) -> str:
     return entry(name).read(measured.value, measured)
 
 
-def verdict(numbers: Mapping[str, Measured]) -> str:
+def verdict(numbers: Mapping[str, Measured], *, asked: bool = True) -> str:
     """Say in a sentence or two what the probes found about the background.
+
+    Args:
+        numbers: by ``probe/name``.
+        asked: the background was among the probes.
 
     Example:
         >>> verdict({"background/follows": Measured(0.04), "background/recall_clean": Measured(0.8),
@@ -75,6 +79,8 @@ def verdict(numbers: Mapping[str, Measured]) -> str:
 
     It also says when the search gets better without the background, and when the embedding tells which one it is.
     """
+    if not asked:
+        return "The reliance on the background was not asked for; the other probes are below."
     follows = numbers.get("background/follows")
     if follows is None or math.isnan(follows.value):
         return "The reliance on the background could not be measured; the other probes are below."

@@ -23,6 +23,7 @@ class EngineFacts:
         dim: length D of the embeddings.
         threads: of one process.
         why: one clause that says why it was picked.
+        basis: SHA-256 of the ONNX file that runs, or the device of torch; another one gives other last digits.
     """
 
     engine: str
@@ -32,6 +33,7 @@ class EngineFacts:
     dim: int
     threads: int
     why: str = ""
+    basis: str = ""
 
 
 class Engine(ABC):

@@ -14,7 +14,7 @@ from proxemics.core.errors import ExportError
 from proxemics.export.onnx import export_onnx
 from proxemics.models.embedder import Embedder
 from proxemics.models.packaged import cache_folder
-from proxemics.runtime.layout import ONNX
+from proxemics.runtime.layout import ONNX, check_file, read_about
 
 FLOAT32, INT8 = ONNX["float32"], ONNX["int8"]
 
@@ -46,6 +46,7 @@ def int8_file(model: Path) -> Path:
 
     Raises:
         ExportError: there is none.
+        ModelError: it is not the file that was exported.
     """
     found = in_bundle(model, INT8)
     if found is None:
@@ -53,7 +54,14 @@ def int8_file(model: Path) -> Path:
             f"{model} holds no {INT8}. int8 needs calibration pictures: write a bundle with `proxemics export` and "
             "embed with that."
         )
+    _check(found, INT8)
     return found
+
+
+def _check(file: Path, name: str) -> None:
+    """Compare a file of a bundle with the hash in its ``model.json``."""
+    folder = file.parents[1]
+    check_file(folder, name, read_about(folder))
 
 
 def cached_path(embedder: Embedder) -> Path | None:
@@ -77,8 +85,11 @@ def onnx_file(model: Path, embedder: Embedder) -> Path:
 
     Raises:
         ExportError: the packages that write ONNX are absent, or the trunk cannot be written.
+        ModelError: the file in the bundle is not the one that was exported.
     """
     found = find_onnx(model, embedder)
+    if found is not None and found == in_bundle(model, FLOAT32):
+        _check(found, FLOAT32)
     if found is not None:
         return found
     cached = cached_path(embedder)

@@ -203,9 +203,10 @@ def _proven(wish: _Wish, engine: str) -> tuple[ConcurrentEngine, Proof]:
         fingerprint=wish.embedder.fingerprint(),
         dim=wish.embedder.dim,
         threads=wish.threads,
+        basis=digest(file),
     )
     found = build(file, wish.embedder.preprocess, facts, calls=wish.calls)
-    key = proof_key(facts.fingerprint, digest(file), engine, wish.precision, package_version(engine))
+    key = proof_key(facts.fingerprint, facts.basis, engine, wish.precision, package_version(engine))
     proof = remembered(key)
     if proof is None:
         alone = build(file, wish.embedder.preprocess, replace(facts, threads=1), calls=1)

@@ -59,7 +59,7 @@ class TorchEngine(ConcurrentEngine):
             fingerprint=embedder.fingerprint(),
             dim=embedder.dim,
             threads=threads or usable_cores(),
-            why="",
+            basis=self.device.type,
         )
 
     def because(self, why: str) -> TorchEngine:

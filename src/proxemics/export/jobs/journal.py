@@ -27,6 +27,7 @@ _WORDS = {
     "preprocess": "the preprocessing",
     "engine": "the engine",
     "precision": "the precision",
+    "basis": "the ONNX file or the device",
     "runtime": "the version of the engine",
     "version": "the version of Proxemics",
 }

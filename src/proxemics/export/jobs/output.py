@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from proxemics.core.errors import DataError, ProxemicsError
+from proxemics.core.errors import ConfigError, DataError, ProxemicsError
 from proxemics.core.files import atomic_path, read_json, write_json
 
 PREFIX = "proxemics."
@@ -45,6 +45,47 @@ class StoredEmbeddings:
     vectors: NDArray[np.float32]
     key: dict[str, Any]
     made_by: dict[str, str]
+
+
+def check_room(out: Path, source: str | Path) -> None:
+    """Refuse to write over what is embedded, and over files beside a ``.npy`` that no job wrote.
+
+    Args:
+        out: the file that was asked for.
+        source: the folder, table or archive that is embedded.
+
+    Raises:
+        ConfigError: a file would be lost; the message names it.
+    """
+    beside = [out.with_suffix(suffix) for suffix in (".csv", ".json")] if out.suffix == ".npy" else []
+    for file in (out, *beside, unreadable_list(out)):
+        if file.exists() and Path(source).exists() and file.samefile(source):
+            raise ConfigError(f"--out {out} would write over {file}, which is to be embedded; choose another name.")
+    theirs = next((file for file in reversed(beside) if file.exists()), None)
+    if theirs is not None and not _is_ours(out.with_suffix(".json")):
+        raise ConfigError(
+            f"--out {out} would write over {theirs}, which `proxemics embed` did not write; move it, or choose another "
+            "name."
+        )
+
+
+def unreadable_list(out: Path) -> Path:
+    """Return where the pictures that were left out are listed.
+
+    Example:
+        >>> unreadable_list(Path("a.npy"))
+        PosixPath('a.unreadable.csv')
+    """
+    return out.with_name(f"{out.stem}.unreadable.csv")
+
+
+def _is_ours(about: Path) -> bool:
+    """Whether a ``.json`` beside a ``.npy`` is one of :func:`write_embeddings`."""
+    try:
+        found = read_json(about)
+    except (OSError, ProxemicsError):
+        return False
+    return isinstance(found, dict) and f"{PREFIX}model" in found
 
 
 def write_embeddings(out: Path, parts: Iterable[pa.Table], *, count: int, facts: Mapping[str, str]) -> None:
@@ -116,13 +157,15 @@ def _write_npy(out: Path, parts: Iterable[pa.Table], count: int, facts: Mapping[
         vectors = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
         row = 0
         for table in parts:
-            vectors[row : row + table.num_rows] = table_vectors(table)
+            if table.num_rows:  # a part may have lost all its pictures, and an empty column has no width
+                vectors[row : row + table.num_rows] = table_vectors(table)
             columns.append(table.drop_columns("embedding").to_pandas())
             row += table.num_rows
         vectors.flush()
+        # The .json first: it tells a job that goes on after a kill that the .csv is its own.
+        write_json(out.with_suffix(".json"), {f"{PREFIX}{key}": value for key, value in sorted(facts.items())})
         with atomic_path(out.with_suffix(".csv")) as listing:
             pd.concat(columns, ignore_index=True).to_csv(listing, index=False)
-        write_json(out.with_suffix(".json"), {f"{PREFIX}{key}": value for key, value in sorted(facts.items())})
 
 
 def table_vectors(table: pa.Table) -> NDArray[np.float32]:
@@ -151,7 +194,7 @@ def read_embeddings(path: str | Path) -> StoredEmbeddings:
         raise DataError(f"{file} is no file of embeddings; give a .parquet or .npy file written by `proxemics embed`.")
     try:
         table, vectors, noted = _read_npy(file) if file.suffix == ".npy" else _read_parquet(file)
-    except (OSError, ValueError, KeyError, ProxemicsError) as error:  # Arrow's errors are kinds of these
+    except (OSError, ValueError, KeyError, TypeError, NotImplementedError, ProxemicsError) as error:  # Arrow's too
         reason = " ".join(str(error).split())
         raise DataError(f"{file} cannot be read as embeddings: {reason}. Write it with `proxemics embed`.") from error
     if len(vectors) != len(table):
@@ -185,6 +228,8 @@ def _read_npy(file: Path) -> tuple[pd.DataFrame, NDArray[np.float32], dict[str, 
     texts = {"id": str, "path": str, "label": str, "domain": str}
     table = pd.read_csv(file.with_suffix(".csv"), dtype=texts, keep_default_na=False, encoding="utf-8")
     noted = read_json(file.with_suffix(".json"))
+    if not isinstance(noted, dict):
+        raise DataError(f"{file.with_suffix('.json')} holds no key-values")
     return table, vectors.astype(np.float32, copy=False), _unprefixed({str(k): str(v) for k, v in noted.items()})
 
 

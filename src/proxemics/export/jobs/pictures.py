@@ -53,6 +53,7 @@ def open_pictures(
     domain: str = "domain",
     keep: Sequence[str] = (),
     on_error: OnError = "stop",
+    root: str | Path | None = None,
 ) -> Pictures:
     """List the pictures of a source in a fixed order.
 
@@ -66,6 +67,7 @@ def open_pictures(
         domain: the column of the domain.
         keep: further columns to carry along.
         on_error: ``stop`` refuses a table that names absent files at once; ``skip`` leaves them to the job.
+        root: the folder that the paths of a table start from; None for that of the table.
 
     Returns:
         The rows. The id of a row is the table's column ``id``, or else the path of the picture relative to the source.
@@ -79,14 +81,20 @@ def open_pictures(
     elif path.suffix.lower() == ".parquet" and path.is_file() and (column := picture_column(path)):
         frame, members = _from_parquet(path, column)
     else:
-        return _from_files(path, where, label, domain, keep, on_error)
+        return _from_files(path, where, label, domain, keep, on_error, root)
     frame = load_table(frame, where=where or None, label=label, domain=domain, layout="flat", strict=False)
     kept = [members[number] for number in frame[PLACE]]
     return _finish(frame, [one.place for one in kept], [one.stamp for one in kept], keep, str(path))
 
 
 def _from_files(
-    path: Path, where: Mapping[str, str] | None, label: str, domain: str, keep: Sequence[str], on_error: OnError
+    path: Path,
+    where: Mapping[str, str] | None,
+    label: str,
+    domain: str,
+    keep: Sequence[str],
+    on_error: OnError,
+    start: str | Path | None,
 ) -> Pictures:
     strict = on_error == "stop"
     if path.is_dir():
@@ -97,7 +105,7 @@ def _from_files(
         table = read_frame(path) if path.is_file() else path
         if isinstance(table, pd.DataFrame) and label == "label" and label not in table.columns:
             table[label] = ""
-        root = os.path.abspath(path.parent)  # noqa: PTH100 -- text is needed
+        root = os.path.abspath(Path(start).expanduser() if start else path.parent)  # noqa: PTH100 -- text is needed
         frame = load_table(
             table,
             root=root if path.is_file() else None,

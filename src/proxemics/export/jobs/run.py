@@ -25,7 +25,14 @@ from proxemics.export.engines.torch_engine import usable_cores
 from proxemics.export.jobs.batches import BATCH, PART_ROWS, BatchResult, cut_batches, part_bounds
 from proxemics.export.jobs.journal import Journal
 from proxemics.export.jobs.local import run_local
-from proxemics.export.jobs.output import SUFFIXES, facts_text, vector_table, write_embeddings
+from proxemics.export.jobs.output import (
+    SUFFIXES,
+    check_room,
+    facts_text,
+    unreadable_list,
+    vector_table,
+    write_embeddings,
+)
 from proxemics.export.jobs.pictures import OnError, Pictures
 from proxemics.runtime.pictures import MAX_PIXELS
 from proxemics.training.log import Reporter, Silent
@@ -119,7 +126,7 @@ def embed_pictures(
         reporter: hears of progress and notices.
 
     Raises:
-        ConfigError: the name of the file ends in something else.
+        ConfigError: the name of the file ends in something else, or a file of the user would be written over.
         ImageError: a picture cannot be read, with ``on_error="stop"``.
         DataError: the unfinished job in ``<out>.part`` is another one, or another process works on it.
         ProxemicsError: no model, no engine, or the disk is full.
@@ -128,6 +135,7 @@ def embed_pictures(
     target = Path(out)
     if target.suffix not in SUFFIXES:
         raise ConfigError(f"--out {target}: the name must end in .parquet or .npy.")
+    check_room(target, pictures.title)
     journal = Journal(target.with_name(f"{target.name}.part"))
     try:
         job = _Job(journal, pictures, target, how, reporter or Silent())
@@ -195,6 +203,7 @@ class _Job:
             "preprocess": preprocess,
             "engine": facts.engine,
             "precision": facts.precision,
+            "basis": facts.basis,
             "runtime": f"{facts.engine} {package_version(facts.engine)}",
             "version": __version__,
             "batch": self.how.batch,
@@ -296,7 +305,7 @@ class _Job:
 
     def _list(self, failures: Sequence[tuple[str, str, str]]) -> Path | None:
         """Write the pictures that were left out beside the output; an older list goes."""
-        listing = self.out.with_name(f"{self.out.stem}.unreadable.csv")
+        listing = unreadable_list(self.out)
         if not failures:
             listing.unlink(missing_ok=True)
             return None

@@ -23,8 +23,9 @@ from proxemics.evaluation.open_set import PICTURES, calibrate_identification
 from proxemics.evaluation.operating_point import Kind, Threshold
 from proxemics.evaluation.result import shorten
 from proxemics.evaluation.threshold_file import Source, save_thresholds
-from proxemics.evaluation.thresholds import MIN_ERRORS, calibrate_pairs
+from proxemics.evaluation.thresholds import MIN_ERRORS, calibrate_pairs, check_level
 from proxemics.evaluation.trials import Template
+from proxemics.evaluation.verification import check_target
 from proxemics.models.bundle import load_labels
 from proxemics.search.classes.book import Weighting
 from proxemics.search.classes.pictures import OpenModel, embed_table, open_for_classes
@@ -106,6 +107,7 @@ def calibrate_model(
     Raises:
         ProxemicsError: no pictures, classes of the training or pictures of the test, or too few for the target.
     """
+    target = _checked_target(wanted)
     opened = open_for_classes(model)
     rows, split = calibration_rows(opened, data, where)
     trained = training_classes(opened)
@@ -113,15 +115,12 @@ def calibrate_model(
     _refuse_test_pictures(opened, rows)
     units, lengths = embed_table(opened, rows, settings=settings, reporter=reporter or Silent(), task="calibrate")
     labels = rows["label"].to_list()
-    target = TARGETS[wanted.kind] if wanted.target is None else wanted.target
     if wanted.kind == "verify":
         point = calibrate_pairs(
             units, labels, target_fmr=target, per_class=wanted.per_class, cautious=wanted.cautious,
             level=wanted.level, min_errors=wanted.min_errors,
         )  # fmt: skip
     else:
-        if wanted.per_class:
-            raise EvaluationError("Thresholds by class are for comparing pairs; use --per-class with --for verify.")
         gallery, weighting = _book_facts(opened)
         point = calibrate_identification(
             units, labels, target_fpir=target, gallery=gallery if wanted.gallery is None else wanted.gallery,
@@ -139,6 +138,16 @@ def calibrate_model(
     )
     path = save_thresholds(opened.home if out is None else out, opened.key, point, source)
     return Calibrated(point, source, path, describe_source(source, point, chosen=_chose_epoch(opened, split)))
+
+
+def _checked_target(wanted: Wanted) -> float:
+    """Refuse what cannot be calibrated before pictures are embedded for it."""
+    target = TARGETS[wanted.kind] if wanted.target is None else wanted.target
+    check_target(target, "target_fmr" if wanted.kind == "verify" else "target_fpir")
+    check_level(wanted.level, wanted.min_errors)
+    if wanted.kind == "identify" and wanted.per_class:
+        raise EvaluationError("Thresholds by class are for comparing pairs; use --per-class with --for verify.")
+    return target
 
 
 def calibration_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -117,7 +118,8 @@ def forget_classes(
             opened_index.manifest.check(opened.key)
         with changing_book(place, opened.key) as classes:
             gone = classes.forget(names)
-        rows = None if opened_index is None else _remove(opened_index, _ids(opened_index, gone))
+            # Before the book is saved: where the index cannot be changed, the classes can be forgotten later.
+            rows = None if opened_index is None else _remove(opened_index, _ids(opened_index, gone))
     return gone, rows
 
 
@@ -148,6 +150,8 @@ def identify_pictures(
     Raises:
         ProxemicsError: no model, picture or class, or a book of another model.
     """
+    if threshold is not None and math.isnan(threshold):
+        raise EvaluationError(f"threshold={threshold}: a score is a cosine; give a number from -1 to 1.")
     opened = open_for_classes(model)
     classes = load_book(opened.home if book is None else book, opened.key)
     frame = picture_files(pictures)
@@ -192,9 +196,14 @@ def _into_index(
 
 
 def _ids(index: Index, labels: Sequence[str]) -> list[str]:
-    """Ids of all rows of some labels."""
-    wheres = [[Condition("label", "eq", label)] for label in labels]
-    return [one for where in wheres for items in index.scan(_BATCH, where=where) for one in items.ids]
+    """Ids of all rows of some labels; a filter alone would take rows without a label for a class called none."""
+    return [
+        name
+        for label in labels
+        for items in index.scan(_BATCH, where=[Condition("label", "eq", label)])
+        for name, meta in zip(items.ids, items.meta, strict=True)
+        if meta["label"] is not None and not isinstance(meta["label"], bool)
+    ]
 
 
 def _remove(index: Index, ids: Sequence[str]) -> int:

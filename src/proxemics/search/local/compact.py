@@ -17,7 +17,7 @@ from proxemics.search.local.graph import Graph, build_graph, checksum, require_u
 from proxemics.search.local.layout import codes_file, graph_name, scales_file, strangers, vectors_file
 from proxemics.search.local.plan import nearest
 from proxemics.search.local.snapshot import Snapshot, keeps_codes
-from proxemics.search.local.vectors import Appender, map_rows
+from proxemics.search.local.vectors import Appender, map_rows, sync
 from proxemics.search.manifest import Manifest
 
 TARGET = 0.97
@@ -74,6 +74,7 @@ def make_graph(
     path = folder / graph_name(generation, number)
     temporary = path.with_name(f".{path.name}")
     native = build_graph(temporary, vectors, manifest, progress)
+    sync(temporary)
     temporary.replace(path)
     facts = GraphFacts(
         file=path.name,
@@ -138,6 +139,7 @@ def commit(folder: Path, database: Database, snapshot: Snapshot, graph: GraphFac
     """Switch over in one transaction, then delete what is no longer used."""
     moved = len(snapshot.dead) > 0
     text = None if graph is None else graph.model_dump_json()
+    sync(folder)  # the names of the new files, before anything counts on them
     with database.writing() as link:
         if moved:
             link.execute(

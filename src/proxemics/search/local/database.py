@@ -156,6 +156,8 @@ class Database:
             self.link.close()
 
     def _failed(self, error: sqlite3.Error) -> SearchError:
+        if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+            return SearchError(f"The index {self._what} was closed; open it again.")
         return SearchError(
             f"The database of the index {self._what} cannot be used: {error}. Look at free space and rights of the "
             "folder; what was written before is kept."

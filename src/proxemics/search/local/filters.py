@@ -11,9 +11,9 @@ import math
 import sqlite3
 from collections.abc import Sequence
 
-from proxemics.core.errors import SearchError
 from proxemics.search.items import Scalar
-from proxemics.search.where import OPERATORS, Condition
+from proxemics.search.remote import check_where, equal_to, keepable
+from proxemics.search.where import Condition
 
 _EQUAL = """CASE json_type(meta, ?)
 WHEN 'text' THEN json_extract(meta, ?) IN (SELECT value FROM json_each(?))
@@ -48,7 +48,7 @@ def where_clause(conditions: Sequence[Condition]) -> Clause:
         conditions: all must hold; none gives an expression that is always true.
 
     Raises:
-        SearchError: an operator is unknown, or its value is not of its kind.
+        SearchError: an operator is unknown, its value is not of its kind, or there are more than 100 conditions.
 
     Example:
         >>> where_clause([Condition("price", "lt", 3)])[1]
@@ -56,16 +56,15 @@ def where_clause(conditions: Sequence[Condition]) -> Clause:
         >>> where_clause([])
         ('1', [])
     """
+    check_where(conditions)
     parts = [_clause(condition) for condition in conditions]
     return " AND ".join(text for text, _ in parts) or "1", [value for _, values in parts for value in values]
 
 
 def _clause(condition: Condition) -> Clause:
     field, operator, value = condition.field, condition.operator, condition.value
-    if operator not in OPERATORS:
-        raise SearchError(f"Filter operator {operator!r} is unknown; give one of {', '.join(OPERATORS)}.")
-    if isinstance(value, tuple) != (operator == "in"):
-        raise SearchError(f"Filter on {field!r}: {operator} takes {'several values' if operator == 'in' else 'one'}.")
+    if not keepable(field):
+        return "0", []  # no row has such a field
     if isinstance(value, tuple):
         return _equal(field, value)
     if operator == "eq":
@@ -74,22 +73,23 @@ def _clause(condition: Condition) -> Clause:
 
 
 def _compare(field: str, operator: str, value: Scalar) -> Clause:
-    if field == "id" or not isinstance(value, int | float) or math.isnan(value):
+    if field == "id" or not isinstance(value, int | float) or value != value:
         return "0", []
-    limit = json.dumps([max(-_LARGEST, min(_LARGEST, value)) if isinstance(value, float) else value])
+    limit = json.dumps([max(-_LARGEST, min(_LARGEST, value))])  # a whole number may be beyond any float, too
     if not _is_simple(field):
         return _PYTHON, [field, operator, limit[1:-1]]
     return _COMPARE[operator], [_path(field), _path(field), limit]
 
 
 def _equal(field: str, values: Sequence[Scalar]) -> Clause:
-    plain = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)]
+    values = [v for v in values if _can_be_met(v)]
+    plain = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
     texts = [v for v in values if isinstance(v, str)]
     strict, words = json.dumps(plain), json.dumps(texts)
     if field == "id":
         return _ID, [words, int(bool(plain)), strict]
     if not _is_simple(field):
-        return _PYTHON, [field, "in", json.dumps(list(values))]
+        return _PYTHON, [field, "in", json.dumps(values)]
     path = _path(field)
     read = [number for number in map(_number, texts) if number is not None and math.isfinite(number)]
     numbers = json.dumps([*plain, *read])
@@ -98,6 +98,13 @@ def _equal(field: str, values: Sequence[Scalar]) -> Clause:
     nothing = int(None in values or "none" in lower)
     head: list[Parameter] = [path, path, words, int(bool(plain)), path, strict, path, numbers, path, numbers]
     return _EQUAL, [*head, *flags, nothing]
+
+
+def _can_be_met(value: Scalar) -> bool:
+    """Whether a row can hold the value: text that can be kept, and numbers that 64-bit floats can be."""
+    if isinstance(value, str):
+        return keepable(value)
+    return not isinstance(value, int | float) or equal_to(value) is not None
 
 
 def _kind(values: Sequence[Scalar], kind: type) -> list[Scalar]:

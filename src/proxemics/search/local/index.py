@@ -29,10 +29,11 @@ from proxemics.search.local.lock import WriterLock
 from proxemics.search.local.plan import Answer, nearest
 from proxemics.search.local.rows import Rows
 from proxemics.search.local.snapshot import Snapshot, Snapshots, StaleError, keeps_codes
+from proxemics.search.local.vectors import sync
 from proxemics.search.local.verify import damage, manifest_digest
 from proxemics.search.local.writer import Change, Writer, write_rows
 from proxemics.search.manifest import Manifest, ModelKey, read_manifest
-from proxemics.search.where import Condition
+from proxemics.search.where import Condition, check_batch
 
 LARGEST_K = 10_000
 ATTEMPTS = 50
@@ -71,7 +72,7 @@ class LocalIndex(Index):
         if not (folder / MANIFEST).exists():
             what = "holds no index" if folder.exists() else "does not exist"
             raise SearchError(f"{folder} {what}; make one with: proxemics index build SOURCE --model RUN --to {folder}")
-        manifest = read_manifest((folder / MANIFEST).read_text(encoding="utf-8"), str(folder))
+        manifest = read_manifest((folder / MANIFEST).read_text(encoding="utf-8", errors="replace"), str(folder))
         if read_only:
             return LocalIndex(folder, manifest, None)
         if not os.access(folder, os.W_OK):
@@ -93,9 +94,7 @@ class LocalIndex(Index):
         title: str = "",
     ) -> LocalIndex:
         """Make a folder, whole or not at all; see :meth:`Index.create`."""
-        folder = Path(address).expanduser()
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise SearchError(f"{folder} exists already; choose another place, or add to it with: proxemics index add")
+        folder = check_free_folder(address)
         if kind == "hnsw":
             from proxemics.search.local.graph import require_usearch
 
@@ -111,7 +110,9 @@ class LocalIndex(Index):
             for path in _empty_files(fresh, manifest):
                 path.touch()
             write_text(fresh / MANIFEST, text)
+            sync(fresh)
             fresh.replace(folder)
+            sync(folder.absolute().parent)
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
@@ -221,6 +222,7 @@ class LocalIndex(Index):
     def scan(self, batch: int = 1000, *, where: Sequence[Condition] = ()) -> Iterator[Items]:
         """Iterate over all rows in the order of their ids; each batch belongs to one state. See :meth:`Index.scan`."""
         clause, after = where_clause(where), ""
+        check_batch(batch)
 
         def read() -> Items:
             with self._reads.reading() as link:
@@ -323,6 +325,18 @@ class LocalIndex(Index):
                 return call()
         except StaleError as error:
             raise SearchError(f"A file of the index {self._folder} is not there: {error}.") from error
+
+
+def check_free_folder(address: str) -> Path:
+    """Return the folder that an address names.
+
+    Raises:
+        SearchError: something is there already.
+    """
+    folder = Path(address).expanduser()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SearchError(f"{folder} exists already; choose another place, or add to it with: proxemics index add")
+    return folder
 
 
 def _items(snapshot: Snapshot, rows: Sequence[tuple[int, str, str]]) -> Items:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from proxemics.search.local.database import GraphFacts
 from proxemics.search.local.exact import Found, Names, ranked, rescore, screened
 from proxemics.search.local.graph import Graph
-from proxemics.search.local.screens import CodeScreen, FloatScreen, Screen
+from proxemics.search.local.screens import CodeScreen, FloatScreen, Screen, codes_pay
 from proxemics.search.local.snapshot import Snapshot
 
 FEW = 2000
@@ -184,7 +184,7 @@ def _exactly(snapshot: Snapshot, queries: NDArray[np.float32], k: int, matching:
 
 
 def _screen(snapshot: Snapshot, queries: NDArray[np.float32]) -> Screen:
-    if snapshot.codes is not None and snapshot.scales is not None:
+    if snapshot.codes is not None and snapshot.scales is not None and codes_pay():
         return CodeScreen(snapshot.codes, snapshot.scales, queries)
     return FloatScreen(snapshot.vectors, queries)
 

@@ -30,6 +30,17 @@ def map_rows(path: Path, rows: int, dim: int, dtype: type[np.generic]) -> NDArra
     return np.memmap(path, dtype=dtype, mode="c", shape=(rows, dim)).view(np.ndarray)
 
 
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows keeps names by itself
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 class Appender:
     """The writer's end of such a file.
 

@@ -21,6 +21,7 @@ from proxemics.search.local.layout import codes_file, scales_file, vectors_file
 from proxemics.search.local.snapshot import keeps_codes
 from proxemics.search.local.vectors import Appender
 from proxemics.search.manifest import Manifest
+from proxemics.search.remote import keepable
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +50,9 @@ def write_rows(items: Items, dim: int, *, may_replace: bool) -> Change:
     checked = Items.make(items.ids, items.vectors, items.meta)
     vectors = unit_rows(checked.vectors, count=len(checked), dim=dim if len(checked) else None)
     meta = [json.dumps(one, ensure_ascii=False, allow_nan=False) for one in checked.meta]
-    try:
-        "".join([*checked.ids, *meta]).encode()
-    except UnicodeEncodeError as error:
-        raise SearchError("An id or a metadata value is no valid Unicode text (it holds half a character).") from error
+    for name, one in zip(checked.ids, checked.meta, strict=True):
+        if not all(keepable(text) for text in (name, *one, *one.values()) if isinstance(text, str)):
+            raise SearchError(f"Row {name!r} has a text with a zero byte or half a character; take it out.")
     return Change(checked.ids, vectors, meta, may_replace)
 
 
@@ -171,7 +171,9 @@ class Writer:
 
 def _taken(name: str, count: int) -> SearchError:
     more = f" and {count - 1} more are" if count > 1 else " is"
-    return SearchError(f"Id {name!r}{more} in the index already; nothing was added. Use upsert to replace rows.")
+    return SearchError(
+        f"Id {name!r}{more} in the index already; nothing was added. Use upsert (--replace) to replace rows."
+    )
 
 
 def _cannot_write(folder: Path, error: BaseException) -> SearchError:

@@ -14,7 +14,7 @@ from proxemics.search.manifest import Manifest
 from proxemics.search.milvus.address import MilvusAddress
 from proxemics.search.milvus.client import RETRIES
 from proxemics.search.milvus.filters import bytes_of, ids_expression, keys_of, literal
-from proxemics.search.remote import keepable, read_manifest
+from proxemics.search.remote import AbsentError, keepable, read_manifest
 
 FIELDS = ["id", "embedding", "metadata"]
 LONGEST_JSON = 65_000
@@ -61,7 +61,7 @@ def open_collection(client: Any, address: MilvusAddress) -> Manifest:
         SearchError: there is none, it is not one of Proxemics, or a newer Proxemics made it.
     """
     if not client.has_collection(address.name, **RETRIES):
-        raise SearchError(
+        raise AbsentError(
             f"There is no index {address.name} at {address.shown}; make it with 'proxemics index', or look at the name."
         )
     about = client.describe_collection(address.name, **RETRIES)

@@ -19,7 +19,7 @@ from proxemics.search.milvus.filters import expression
 from proxemics.search.milvus.nearest import exactly, nearest
 from proxemics.search.milvus.verify import verify
 from proxemics.search.remote import asked, new_manifest, refuse_when, rows_to_write
-from proxemics.search.where import Condition
+from proxemics.search.where import Condition, check_batch
 
 
 class MilvusIndex(Index):
@@ -137,6 +137,7 @@ class MilvusIndex(Index):
 
     def scan(self, batch: int = 1000, *, where: Sequence[Condition] = ()) -> Iterator[Items]:
         """Iterate over all rows by id; rows that come or go meanwhile may be seen or not."""
+        check_batch(batch)
         for page in self._pages(expression(where), batch, collection.FIELDS):
             yield collection.as_items(page, self._manifest.key.dim)
 
@@ -167,7 +168,8 @@ class MilvusIndex(Index):
         there = collection.taken(client, self._name, [row["id"] for row in rows])
         if there:
             raise SearchError(
-                f"Id {min(there)!r} is in the index already, so nothing was added; use upsert to replace rows."
+                f"Id {min(there)!r} is in the index already, so nothing was added; use upsert (--replace) to replace "
+                "rows."
             )
         collection.write_rows(client, self._name, rows, is_lite=self._link.is_lite)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from proxemics.core.errors import SearchError
 from proxemics.search.milvus.faiss_params import keep_search_params
+from proxemics.search.remote import AbsentError
 
 
 @dataclass
@@ -94,7 +95,7 @@ def _check(path: Path, *, create: bool) -> None:
     if path.is_dir() and not (path / "collections").is_dir() and any(path.iterdir()):
         raise SearchError(f"{path} is a folder, but not one of Milvus Lite; choose another path.")
     if not create and not path.is_dir():
-        raise SearchError(f"There is no Milvus Lite file {path}; make the index with 'proxemics index'.")
+        raise AbsentError(f"There is no Milvus Lite file {path}; make the index with 'proxemics index'.")
     if create and not path.parent.is_dir():
         raise SearchError(f"There is no folder {path.parent}; make it first.")
 

@@ -26,7 +26,7 @@ from proxemics.search.pgvector.tables import (
 )
 from proxemics.search.pgvector.verify import verify
 from proxemics.search.remote import asked, new_manifest, refuse_when, rows_to_write
-from proxemics.search.where import Condition
+from proxemics.search.where import Condition, check_batch
 
 
 class PgVectorIndex(Index):
@@ -150,6 +150,7 @@ class PgVectorIndex(Index):
         """Iterate over all rows by id; rows that come or go meanwhile may be seen or not."""
         from psycopg.sql import SQL, Identifier, Literal
 
+        check_batch(batch)
         condition, parameters = where_sql(where)
         statement = SQL(
             "SELECT id, embedding, metadata FROM {} WHERE id > %(after)s AND {} ORDER BY id LIMIT {}"

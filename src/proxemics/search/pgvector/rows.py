@@ -35,7 +35,7 @@ def insert(connection: Connection, table: str, items: Items) -> int:
     except errors.UniqueViolation as error:
         raise SearchError(
             f"Id {_taken(connection, table, items.ids)!r} is in the index already, so nothing was added; "
-            "use upsert to replace rows."
+            "use upsert (--replace) to replace rows."
         ) from error
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from proxemics.core.errors import SearchError
 from proxemics.search.manifest import Manifest
 from proxemics.search.pgvector.address import PgAddress
-from proxemics.search.remote import read_manifest
+from proxemics.search.remote import AbsentError, read_manifest
 
 if TYPE_CHECKING:
     import psycopg
@@ -81,7 +81,7 @@ def open_tables(connection: Connection, address: PgAddress) -> Manifest:
     """
     found = _manifest_of(connection, address.name)
     if found is None or not _exists(connection, address.name):
-        raise SearchError(
+        raise AbsentError(
             f"There is no index {address.name} at {address.shown}; make it with 'proxemics index', or look at the "
             "database and the name."
         )

@@ -93,7 +93,7 @@ def whole(text: str) -> int:
     """
     if not text:
         return COUNTS[0]
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:4]) <= MOST_RESULTS:
+    if not text.isascii() or not text.isdigit() or len(text) > 4 or not 1 <= int(text) <= MOST_RESULTS:
         raise Refusal(422, "invalid_value", f"k={text[:20]!r} is no number from 1 to {MOST_RESULTS}.")
     return int(text)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 from pydantic import Field
 
+from proxemics.serve.answers import MOST_FILTERS
 from proxemics.serve.service import Service
 
 MOST_RESULTS = 100
@@ -26,7 +27,7 @@ Count = Annotated[int, Query(ge=1, le=MOST_RESULTS, description="Rows wanted.")]
 Where = Annotated[
     list[Annotated[str, Field(max_length=500, json_schema_extra={"pattern": _CONDITION})]],
     Query(
-        max_length=10,
+        max_length=MOST_FILTERS,
         description="Conditions that rows must meet, such as `label=cat|dog` or `price<10`; all of them must hold.",
     ),
 ]

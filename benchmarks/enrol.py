@@ -288,11 +288,11 @@ def measure(name: str, runs: Path, sets: Callable[[], tuple[Set, Set, Set | None
         "dataset": dataset, "protocol": "test classes, unseen", "trunk": "tf_efficientnet_lite0", "size": 160,
         "base": "frozen" if method == "frozen" else "proxy_anchor", "method": method, "seed": 0, "draws": DRAWS,
     }  # fmt: skip
-    rows = [{**about, **verify(test, other)}]
+    rows = [named({**about, **verify(test, other)})]
     print(name, json.dumps(rows[0]), flush=True)
     for count in PICTURES:
         for row in (closed(test, count), *open_set(test, other, everything, count)):
-            rows.append({**about, **row})
+            rows.append(named({**about, **row}))
             print(name, json.dumps(row), flush=True)
     write_json(file, rows)
     return rows
@@ -311,6 +311,12 @@ def trained_sets(data: Path, dataset: str, method: str, runs: Path, threads: int
     unseen = Set(*embedded(f"{dataset}-{method}", lambda: trained(run), rows, runs), rows["label"].to_numpy(str))
     test = (rows["split"] == "test").to_numpy()
     return unseen.of(test), unseen.of(~test), None
+
+
+def named(row: dict[str, Any]) -> dict[str, Any]:
+    """Give a row its name in the result file."""
+    parts = [row["dataset"], row["method"], row["part"], row.get("pictures"), row.get("threshold")]
+    return {"name": "_".join(str(one) for one in parts if isinstance(one, int | str)), **row}
 
 
 def table(rows: list[dict[str, Any]]) -> str:

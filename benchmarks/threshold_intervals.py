@@ -104,6 +104,7 @@ def measure(classes: int, each: int, target: float, threshold: float, rounds: in
             found = calibrate_pairs(points, labels, target_fmr=target, min_errors=3).interval
             held.setdefault("threshold", []).append(found[0] <= threshold <= found[1])
     return {
+        "name": f"intervals_{classes}x{each}_at_{target:g}",
         "classes": classes, "pictures_each": each, "target": target, "pairs": int(pairs), "rounds": rounds,
         "coverage": {name: round(float(np.mean(one)), 3) for name, one in held.items()},
         "width_over_target": {name: round(float(np.median(one)), 2) for name, one in width.items()},

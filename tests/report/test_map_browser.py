@@ -296,7 +296,7 @@ def test_the_similarity_veils_can_be_lifted(report: Any) -> None:
     veil = report.find_element(BY, ".pairs .over")
     assert veil.is_displayed()
     report.find_element(BY, "#veils").click()
-    assert not veil.is_displayed()
+    waiting.WebDriverWait(report, 10).until(lambda _: not veil.is_displayed())
 
 
 def test_print_shows_everything(report: Any) -> None:

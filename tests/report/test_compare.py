@@ -15,9 +15,9 @@ import pytest
 from proxemics.core.errors import ConfigError, DataError, EvaluationError
 from proxemics.core.files import write_json
 from proxemics.evaluation.paired import class_sums, paired_bootstrap
-from proxemics.report.compare import compare
+from proxemics.report.compare import Entry, Line, Part, compare
 from proxemics.report.compare_runs import read_runs
-from proxemics.report.compare_text import FORMATS, to_records
+from proxemics.report.compare_text import FORMATS, best_lines, to_records
 
 CLASSES, EACH = 12, 5
 
@@ -198,6 +198,13 @@ def test_a_sweep_is_read_by_its_contents(tmp_path: Path) -> None:
     write_json(tmp_path / "cells.json", {**contents, "runs": []})
     with pytest.raises(DataError, match=r"search .* is not over"):
         read_runs([str(tmp_path)])
+
+
+@pytest.mark.parametrize(("seeds", "best"), [((0, 1), {1}), ((1, 2), {1}), ((2, 3), set())])
+def test_no_mean_is_called_the_best_where_no_seed_is_common(seeds: tuple[int, int], best: set[int]) -> None:
+    """A seed may draw the test classes."""
+    lines = [Line("a", (0, 1), (Entry(0.5, None),)), Line("b", seeds, (Entry(0.6, None),))]
+    assert best_lines(Part("birds", "zero_shot", tuple(lines)), 0, "recall_at_1") == best
 
 
 class Cells(HTMLParser):

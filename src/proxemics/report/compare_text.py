@@ -72,10 +72,14 @@ def p_text(entry: Entry) -> str:
 
 
 def best_lines(part: Part, column: int, metric: str) -> set[int]:
-    """Return the numbers of the lines with the best mean; none where there is only one line."""
+    """Return the numbers of the lines with the best mean; none where there is one line, or no common seed.
+
+    A seed may draw the test classes, and means over other classes do not compare.
+    """
     better = explain(metric).better
     means = {row: mean for row, line in enumerate(part.lines) if (mean := line.entries[column].mean) is not None}
-    if len(part.lines) < 2 or not means or not better:
+    common = set.intersection(*(set(line.seeds) for line in part.lines)) if part.lines else set()
+    if len(part.lines) < 2 or not means or not better or not common:
         return set()
     best = max(means.values()) if better == "up" else min(means.values())
     return {row for row, mean in means.items() if mean == best}

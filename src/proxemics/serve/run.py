@@ -82,6 +82,12 @@ def run(
         timeout_head = settings.head_timeout_s
 
     class Server(uvicorn.Server):
+        asked: int | None = None
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            self.asked = sig
+            super().handle_exit(sig, frame)
+
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
@@ -101,16 +107,18 @@ def run(
     )
     # uvicorn raises the signal again when it is done; this is what it then meets.
     before = signal.signal(signal.SIGTERM, _stop)
+    server = Server(config)
     try:
-        Server(config).run(sockets=[opened])
+        server.run(sockets=[opened])
     except KeyboardInterrupt:
         return 130
     except _Stopped:
         return 0
+    else:  # the loop may end before the signal that is raised again is seen
+        return 130 if server.asked == signal.SIGINT else 0
     finally:
         signal.signal(signal.SIGTERM, before)
         opened.close()
-    return 0
 
 
 class _Stopped(Exception):  # noqa: N818 - no error

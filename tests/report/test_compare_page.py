@@ -114,14 +114,19 @@ def test_runs_without_cards_and_neighbours_still_compare(two_runs: list[str], tm
     assert 'id="queries"' not in text
 
 
-def test_variants_without_a_column_are_named(two_runs: list[str], tmp_path: Path) -> None:
-    name, _, folder = two_runs[1].partition("=")
-    other = tmp_path / "other"
+def with_seed(folder: str | Path, other: Path, seed: int) -> Path:
+    """Copy a run as if it had had another seed."""
     shutil.copytree(folder, other)
     result = read_json(other / "result.json")
     for row in result["rows"]:
-        row["seed"] = 5
+        row["seed"] = seed
     write_json(other / "result.json", result)
+    return other
+
+
+def test_variants_without_a_column_are_named(two_runs: list[str], tmp_path: Path) -> None:
+    name, _, folder = two_runs[1].partition("=")
+    other = with_seed(folder, tmp_path / "other", 5)
     text = write_comparison([two_runs[0], f"{name}={other}"], out=tmp_path / "c.html", resamples=50).read_text()
     assert f"Not shown: {name}, without a run on " in text
     assert "2 variants" in text
@@ -132,12 +137,7 @@ def test_variants_without_a_column_are_named(two_runs: list[str], tmp_path: Path
 
 def test_one_variant_of_two_seeds_is_one_variant(two_runs: list[str], tmp_path: Path) -> None:
     folder = Path(two_runs[0].partition("=")[2])
-    other = tmp_path / "other"
-    shutil.copytree(folder, other)
-    result = read_json(other / "result.json")
-    for row in result["rows"]:
-        row["seed"] = 5
-    write_json(other / "result.json", result)
+    other = with_seed(folder, tmp_path / "other", 5)
     text = write_comparison([f"a={folder}", f"a={other}"], out=tmp_path / "c.html", resamples=50).read_text()
     assert "1 variant in 2 runs" in text
 

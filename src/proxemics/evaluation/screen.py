@@ -217,7 +217,7 @@ def _ieee_products() -> Iterator[None]:
 @lru_cache(maxsize=1)
 def brain_is_fast() -> bool:
     """Whether this CPU multiplies bfloat16 natively, at 1.5 times the float32 rate or better, with float32 sums."""
-    if (
+    if (  # torch gives is_available no types
         torch.backends.cpu.get_cpu_capability() not in {"AVX512", "AVX512_BF16", "AMX"}
         or not torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     ):

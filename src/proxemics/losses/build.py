@@ -109,6 +109,7 @@ def build_loss(
             known = ", ".join(parameters) or "none"
             raise LossError(f"Loss {name!r} has no option {key!r}.{did_you_mean(key, parameters)} Options: {known}.")
         _check_kind(name, key, value, str(parameters[key].annotation))
+    # The options were checked against the signature above, which the type of the table does not carry.
     return LOSSES[name](num_classes, dim, generator=generator, **given)  # type: ignore[call-arg]
 
 

@@ -248,6 +248,7 @@ def _check_step(factory: Factory) -> None:
     embeddings, labels = _batch(loss, noise=1.5)  # far from the proxies, where every loss has to pull
     _, gradient = _run(loss, embeddings, labels)
     moved = embeddings - gradient * (1e-3 / gradient.norm().clamp_min(1e-12))
+    # ``loss`` is any module, so its methods are unknown to the type checker; that it has this one was checked before.
     before, after = (loss.similarities(rows)[range(BATCH), labels].mean() for rows in (embeddings, moved))  # type: ignore[operator]
     _require(
         bool(after > before), "descent", "a small step against the gradient did not raise the own-class similarity"

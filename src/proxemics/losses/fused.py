@@ -173,6 +173,7 @@ def cosine_loss(embeddings: Tensor, labels: Tensor, proxies: Tensor, kernel: Ker
     """
     if not len(labels):
         return empty_loss(embeddings, proxies)
+    # torch gives Function.apply no type.
     return _CosineLoss.apply(embeddings, proxies, labels, kernel)  # type: ignore[no-any-return]
 
 

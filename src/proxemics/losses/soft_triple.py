@@ -161,6 +161,7 @@ def soft_triple(
     labels = check_inputs(embeddings, labels, proxies, ndim=3)
     if not len(labels):
         return empty_loss(embeddings, proxies)
+    # torch gives Function.apply no type.
     return _SoftTriple.apply(embeddings, proxies, labels, options)  # type: ignore[no-any-return]
 
 

@@ -30,7 +30,7 @@ def keep_search_params() -> None:
     for one in {each for each in vars(faiss).values() if inspect.isclass(each)}:
         search: Any = vars(one).get("search")
         if "search_numpy" in vars(one) and "params" not in inspect.signature(search).parameters:
-            setattr(one, "search", _with_params(search))  # noqa: B010
+            setattr(one, "search", _with_params(search))  # noqa: B010  mypy knows no class with this name
 
 
 def _with_params(search: Callable[..., Any]) -> Callable[..., Any]:

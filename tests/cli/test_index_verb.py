@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from proxemics.cli.main import main
+from proxemics.data import decode
 from proxemics.models.bundle import save_bundle
 from proxemics.models.embedder import Embedder
 from proxemics.search import Index, Items, ModelKey
@@ -198,6 +199,37 @@ def test_migrate_compares(run: Run, place: str) -> None:
     assert (code, "copy exists already" in err) == (2, True)
     code, _, err = run("migrate", place, "other", "--kind", "ivf")
     assert (code, err) == (2, "Error: --kind ivf: give exact or hnsw.")
+
+
+def test_a_stopped_migrate_goes_on(run: Run, place: str) -> None:
+    with Index.open(place, read_only=True) as old, Index.create("copy", old.manifest.key, kind="exact") as begun:
+        begun.add(next(iter(old.scan(5))))
+    code, _, err = run("migrate", place, "copy", "--kind", "exact", "--dtype", "int8", "--resume")
+    assert (code, "copy is exact with float32, and the copy was to be exact with int8; give" in err) == (2, True)
+    code, out, err = run("migrate", place, "copy", "--kind", "exact", "--resume")
+    assert code == 0, err
+    assert out.startswith("12 of 12 rows are in copy; ids, metadata, vectors were compared, and 100.0% of the ten")
+    code, out, err = run("migrate", place, "fresh", "--resume")
+    assert (code, out.startswith("12 of 12 rows")) == (0, True), err
+    with Index.open("copy") as copy:
+        copy.add(Items.make(["stranger"], np.ones((1, 8))))
+    code, _, err = run("migrate", place, "copy", "--kind", "exact", "--resume")
+    assert (code, "has 12 rows and" in err) == (1, True)
+
+
+def test_a_stopped_reindex_embeds_only_what_is_missing(
+    run: Run, place: str, bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("reindex", place, "--model", str(bundles[1]), "--to", "j", "--yes")[0] == 0
+    with Index.open("j") as index:
+        gone = list(next(iter(index.scan(3))).ids)
+        index.remove(gone)
+    read: list[str] = []
+    real = decode.decode_tensor
+    monkeypatch.setattr(decode, "decode_tensor", lambda path: read.append(str(path)) or real(path))
+    code, out, err = run("reindex", place, "--model", str(bundles[1]), "--to", "j", "--yes", "--resume")
+    assert (code, "Index: j (12 rows" in out) == (0, True), err
+    assert [any(path.endswith(name) for name in gone) for path in read] == [True] * 3
 
 
 def test_user_pain_89_a_retrained_model_is_refused_and_reindex_shows_the_plan(

@@ -43,6 +43,21 @@ def test_it_writes_the_card_and_prints_it(
     assert not (bundle / "probe.json").exists()
 
 
+def test_a_card_that_says_more_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], bundle: Path, tiny_folder: Path
+) -> None:
+    where = ["probe", str(bundle), "--data", str(tiny_folder), "--images", "24", "-q"]
+    assert call(monkeypatch, *where, "--only", "geometry,certainty") == 0
+    assert capfd.readouterr().out.endswith(f"Card: {bundle / 'probe.json'}\n")
+    before = (bundle / "probe.json").read_bytes()
+    assert call(monkeypatch, *where, "--only", "geometry") == 0
+    assert "Card: " + str(bundle / "probe-part.json") in capfd.readouterr().out
+    assert (bundle / "probe.json").read_bytes() == before
+    assert json.loads((bundle / "probe-part.json").read_text())["probes"] == ["geometry"]
+    assert call(monkeypatch, *where, "--only", "geometry,certainty,nuisance") == 0
+    assert json.loads((bundle / "probe.json").read_text())["probes"] == ["nuisance", "geometry", "certainty"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

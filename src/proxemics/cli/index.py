@@ -37,6 +37,9 @@ DtypeOption = Annotated[
     typer.Option("--dtype", help="int8 searches in 8 bits and scores what it found in float32."),
 ]
 TitleOption = Annotated[str, typer.Option("--title", help="Free text that the index remembers.")]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Go on where the same command was stopped, if the new index is there.")
+]
 ThumbnailOption = Annotated[
     bool, typer.Option("--thumbnails", help="Keep small pictures in the folder of the index, so that it can be moved.")
 ]
@@ -207,16 +210,19 @@ def migrate(
     kind: Annotated[str | None, typer.Option("--kind", help="exact or hnsw; default: as it is.")] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="float32 or int8; default: as it is.")] = None,
     sample: Annotated[int, typer.Option("--sample", min=1, help="Rows whose neighbours are compared.")] = 100,
+    resume: ResumeOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Copy an index to another back-end or kind, and compare the two; ends with code 1 where they differ."""
     from proxemics.search import Index
     from proxemics.search.migrate import compare_indexes, copy_rows
+    from proxemics.search.open import begun_or_new
 
     with Index.open(source, read_only=True) as old:
         about = old.manifest
         new_kind, new_dtype = _choice("--kind", kind, about.kind), _choice("--dtype", dtype, about.dtype)
-        with Index.create(target, about.key, kind=new_kind, dtype=new_dtype, title=about.title) as new:
+        make = begun_or_new if resume else Index.create
+        with make(target, about.key, kind=new_kind, dtype=new_dtype, title=about.title) as new:
             with _progress("rows", old.count(), quiet=quiet) as step:
                 copy_rows(old, new, progress=step)
             parity = compare_indexes(old, new, sample=sample)
@@ -237,6 +243,7 @@ def reindex(
     to: Annotated[str, typer.Option("--to", metavar="ADDRESS", help="Where the new index goes.")],
     root: Annotated[Path | None, typer.Option("--root", help="Folder that holds the pictures now, by id.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only the plan is shown.")] = False,
+    resume: ResumeOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Embed the pictures of an index with another model, into a new index; ids and metadata stay."""
@@ -244,6 +251,7 @@ def reindex(
     from proxemics.search import Index
     from proxemics.search.migrate import plan_reindex
     from proxemics.search.migrate import reindex as embed_again
+    from proxemics.search.open import begun_or_new
 
     with Index.open(address, read_only=True) as old:
         key, encode = _encoder(model, old.count())
@@ -256,7 +264,8 @@ def reindex(
         if not plan.found:
             raise SearchError(f"No row of {old.address} has a picture that is there; name their folder with --root.")
         about = old.manifest
-        with Index.create(to, key, kind=about.kind, dtype=about.dtype, title=about.title) as new:
+        make = begun_or_new if resume else Index.create
+        with make(to, key, kind=about.kind, dtype=about.dtype, title=about.title) as new:
             with _progress("pictures", plan.count, quiet=quiet) as step:
                 embed_again(old, new, encode, root=root, progress=step)
             found = new.verify()

@@ -13,6 +13,8 @@ from proxemics.cli.options import DataOption, JsonOption, QuietOption, WhereOpti
 if TYPE_CHECKING:
     from rich.console import Console
 
+PART = "probe-part.json"
+
 
 def probe(
     run: Annotated[Path, typer.Argument(help="A run folder or a bundle folder.")],
@@ -33,7 +35,12 @@ def probe(
         bool, typer.Option("--untrained/--no-untrained", help="Probe the trunk before training beside it.")
     ] = True,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the draws.")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="JSON file; default: probe.json in RUN.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="JSON file; default: probe.json in RUN, or probe-part.json beside one that says more."
+        ),
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -64,19 +71,33 @@ def probe(
         seed=seed,
         reporter=reporter,
     )
-    target = out or run / "probe.json"
+    target = out or _place(run, card)
     write_json(target, card)
     if as_json:
         typer.echo(json.dumps(card, ensure_ascii=False))
     else:
         _show(card, Console())
-        typer.echo(f"Card: {target}")
-    if out is None and (run / "report.html").exists() and (run / "result.json").exists():
+        beside = " (probe.json says more, or is of other pictures, and stays)" if target.name == PART else ""
+        typer.echo(f"Card: {target}{beside}")
+    if out is None and target.name != PART and (run / "report.html").exists() and (run / "result.json").exists():
         from proxemics.report import write_report
 
         page = write_report(run)
         if not as_json:
             typer.echo(f"Report: {page}")
+
+
+def _place(run: Path, card: dict[str, Any]) -> Path:
+    """Return where a card goes: not over one that has further probes, or is of other pictures."""
+    whole = run / "probe.json"
+    try:
+        there = json.loads(whole.read_text(encoding="utf-8"))
+        keeps = any(there[name] != card[name] for name in ("source", "split")) or set(there["probes"]) - set(
+            card["probes"]
+        )
+    except (OSError, ValueError, KeyError, TypeError):  # none, or nothing that can be read as one
+        return whole
+    return run / PART if keeps else whole
 
 
 def _show(card: dict[str, Any], console: Console) -> None:

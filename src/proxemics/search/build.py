@@ -49,10 +49,20 @@ def batches(
         >>> [len(part) for part in batches(["a", "b", "c"], np.eye(3, dtype=np.float32), size=2)]
         [2, 1]
     """
-    size = size or min(BATCH, max(1, BATCH_NUMBERS // max(1, vectors.shape[1])))
+    size = size or rows_of_commit(vectors.shape[1])
     for start in range(0, len(ids), size):
         part = slice(start, start + size)
         yield Items.make(ids[part], vectors[part], None if meta is None else meta[part])
+
+
+def rows_of_commit(dim: int) -> int:
+    """Return how many rows of ``dim`` numbers one commit should have.
+
+    Example:
+        >>> rows_of_commit(512), rows_of_commit(4096)
+        (5000, 2048)
+    """
+    return min(BATCH, max(1, BATCH_NUMBERS // max(1, dim)))
 
 
 def fill(index: Index, parts: Iterable[Items], *, replace: bool = False, progress: Progress | None = None) -> Filled:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxemics.core.errors import SearchError
-from proxemics.search.build import BATCH, Progress
+from proxemics.search.build import Progress, rows_of_commit
 from proxemics.search.index import Index
 from proxemics.search.items import Hits, Items
 from proxemics.search.manifest import ModelKey
@@ -60,7 +60,7 @@ def copy_rows(source: Index, target: Index, *, progress: Progress | None = None)
     """
     target.manifest.check(source.manifest.key)
     count = 0
-    for items in source.scan(BATCH):
+    for items in _parts(source):
         target.upsert(items)
         count += len(items)
         if progress is not None:
@@ -113,7 +113,11 @@ def _compare_rows(source: Index, target: Index, problems: list[str]) -> NDArray[
 
 
 def _singles(index: Index) -> Iterator[tuple[str, NDArray[np.float32], object]]:
-    return chain.from_iterable(zip(part.ids, part.vectors, part.meta, strict=True) for part in index.scan(BATCH))
+    return chain.from_iterable(zip(part.ids, part.vectors, part.meta, strict=True) for part in _parts(index))
+
+
+def _parts(index: Index) -> Iterator[Items]:
+    return index.scan(rows_of_commit(index.manifest.key.dim))
 
 
 def _agreement(left: Sequence[Hits], right: Sequence[Hits]) -> float:
@@ -196,6 +200,8 @@ def reindex(
 ) -> int:
     """Embed the pictures of an index again, into another one; ids and metadata stay.
 
+    Rows that the new index has are not embedded again, so that what was stopped goes on.
+
     Args:
         index: the old index.
         target: an index of the new model.
@@ -205,14 +211,16 @@ def reindex(
         progress: called with the rows of each batch.
 
     Returns:
-        How many rows the new index got.
+        How many rows the new index has.
 
     Raises:
         SearchError: no row has a picture.
     """
     done = 0
     for items in index.scan(batch):
-        places = _places(items, root)
+        there = set(target.get(items.ids).ids)
+        done += len(there)
+        places = [None if name in there else place for name, place in zip(items.ids, _places(items, root), strict=True)]
         rows = [row for row, place in enumerate(places) if place is not None]
         if rows:
             vectors = encode([place for place in places if place is not None])

@@ -87,6 +87,39 @@ def check_free(address: str) -> None:
     raise SearchError(f"There is an index at {shown} already; choose another name, or add to it: proxemics index add")
 
 
+def begun_or_new(
+    address: str,
+    key: ModelKey,
+    *,
+    kind: Literal["exact", "hnsw"],
+    dtype: Literal["float32", "int8"],
+    title: str,
+) -> Index:
+    """Open the index that a stopped copy began; where none was begun, make it.
+
+    Raises:
+        SearchError: what is there is of another model, kind or dtype.
+    """
+    try:
+        check_free(address)
+    except SearchError:
+        index = open_index(address)
+    else:
+        return create_index(address, key, kind=kind, dtype=dtype, title=title)
+    about = index.manifest
+    try:
+        about.check(key)
+        if (about.kind, about.dtype) != (kind, dtype):
+            raise SearchError(
+                f"{index.address} is {about.kind} with {about.dtype}, and the copy was to be {kind} with {dtype}; give "
+                "the options that it was begun with, or another place."
+            )
+    except SearchError:
+        index.close()
+        raise
+    return index
+
+
 def create_index(
     address: str,
     key: ModelKey,

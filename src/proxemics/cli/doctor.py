@@ -80,16 +80,20 @@ def doctor(
     raise typer.Exit(0 if found.ok else 1)
 
 
+def _amounts(pictures: int, classes: int) -> str:
+    return f"{pictures} picture{'s' * (pictures != 1)} of {classes} class{'es' * (classes != 1)}"
+
+
 def _show(found: Diagnosis, source: str) -> None:
     sizes = list(found.histogram.values())
     low, middle, high = found.short_side
-    typer.echo(f"{found.source}: {found.num_files} pictures of {found.num_classes} classes")
+    typer.echo(f"{found.source}: {_amounts(found.num_files, found.num_classes)}")
     typer.echo(
         f"  pictures a class: {min(sizes)} to {max(sizes)};  "
         f"short side: {low}, {middle}, {high} px (least, median, most)"
     )
     for name, one in found.splits.items():
-        typer.echo(f"  split {name or '(none)'}: {one['images']} pictures of {one['classes']} classes")
+        typer.echo(f"  split {name or '(none)'}: {_amounts(one['images'], one['classes'])}")
     for finding in found.findings:
         typer.echo(f"\n{MARKS[finding.severity]} {finding.message}")
         typer.echo(f"  {finding.fix}")

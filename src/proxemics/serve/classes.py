@@ -15,16 +15,12 @@ from proxemics.evaluation.operating_point import Threshold
 from proxemics.evaluation.threshold_file import Thresholds, load_thresholds, thresholds_path
 from proxemics.search.classes.book import ClassBook, Weighting, check_name
 from proxemics.search.classes.decide import decide
+from proxemics.search.classes.rows import enrolled_rows, put_rows, take_rows
 from proxemics.search.classes.store import TENSORS, changing_book, load_book
 from proxemics.search.index import Index
-from proxemics.search.items import Items
 from proxemics.search.manifest import ModelKey
-from proxemics.search.where import Condition
 from proxemics.serve.errors import Refusal
 from proxemics.serve.schemas import Decision, Enrolled, Forgotten
-
-ENROLLED = "enrolled"
-"""The key in the metadata of rows that came by enrolment; forgetting a class removes these and no others."""
 
 
 @dataclass
@@ -118,7 +114,7 @@ class Classes:
                 book.enrol([label] * len(names), vectors, lengths)
             counted = Enrolled(label=label, pictures=book[label].count, classes=len(book))
             # Before the book is saved: where the index cannot be written, nothing is kept.
-            added, _ = index.upsert(Items.make(names, vectors, [{"label": label, ENROLLED: True} for _ in names]))
+            added, _ = put_rows(index, names, vectors, [{"label": label}] * len(names))
         return counted, added
 
     def forget(self, index: Index, label: str) -> tuple[Forgotten, list[str]]:
@@ -138,11 +134,8 @@ class Classes:
                 raise absent
             changed.forget([label])
             # Before the book is saved: where the index cannot be written, the class can be forgotten later.
-            where = [Condition("label", "eq", label), Condition(ENROLLED, "eq", True)]
-            names = [name for items in index.scan(where=where) for name in items.ids]
-            if names:
-                index.remove(names)
-                index.compact()  # else the vectors would stay on disk, marked as removed
+            names = enrolled_rows(index, [label])
+            take_rows(index, names)
         return Forgotten(label=label, rows=len(names), classes=len(changed)), names
 
 

@@ -105,6 +105,26 @@ def test_replacing_takes_old_rows_out_of_the_index(bundle: Path, many_classes: P
         assert sorted(one for items in index.scan() for one in items.ids) == ["x/0.png", "x/new.png"]
 
 
+def test_rows_that_were_there_before_are_never_taken_out(bundle: Path, many_classes: Path, tmp_path: Path) -> None:
+    address = str(tmp_path / "index")
+    with Index.create(address, open_for_classes(bundle).key) as index:
+        vectors = np.eye(9, index.manifest.key.dim)
+        names = [f"old {number}" for number in range(8)]
+        index.add(
+            Items.make([*names, "robin/3.png"], vectors, [{"label": "robin"}] * 8 + [{"label": "bird", "price": 2}])
+        )
+    assert enrol_folder(bundle, many_classes / "class01", name="robin", index=address).rows == (6, 1)
+    enrol_folder(bundle, many_classes / "class01", name="robin", index=address, replace=True)
+    with Index.open(address, read_only=True) as index:
+        assert index.count() == 15
+        row = index.get(["robin/3.png"])
+        assert row.meta == [{"label": "bird", "price": 2}]
+        assert not np.allclose(row.vectors[0], vectors[8])
+    assert forget_classes(bundle, ["robin"], index=address) == (["robin"], 6)
+    with Index.open(address, read_only=True) as index:
+        assert sorted(name for items in index.scan() for name in items.ids) == [*names, "robin/3.png"]
+
+
 def test_a_class_called_none_has_no_rows_without_a_label(bundle: Path, many_classes: Path, tmp_path: Path) -> None:
     address = str(tmp_path / "index")
     with Index.create(address, open_for_classes(bundle).key) as index:

@@ -9,6 +9,7 @@ their natural parameters κ·μ.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -23,6 +24,8 @@ from proxemics.search.manifest import Manifest, ModelKey
 
 UNKNOWN = "unknown"
 """The answer where no class is near enough; no class may be called so."""
+UNSEEN = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+"""What no name of a class may hold, as part of a regular expression: controls, line breaks, turns of the direction."""
 Weighting = Literal["equal", "length"]
 
 
@@ -251,11 +254,12 @@ def check_name(name: str) -> None:
     """Refuse what cannot be the name of a class.
 
     Raises:
-        SearchError: it is empty, too long, holds control characters, or is the word for no class.
+        SearchError: it is empty, too long, holds what :data:`UNSEEN` names, or is the word for no class.
     """
-    if not name.strip() or len(name) > 512 or not name.isprintable():
+    if not name.strip() or len(name) > 512 or re.search(rf"[{UNSEEN}\ud800-\udfff]", name):
         raise SearchError(
-            f"{name[:40]!r} cannot be the name of a class: give 1 to 512 printable characters, not only blanks."
+            f"{name[:40]!r} cannot be the name of a class: give 1 to 512 characters, not only blanks, without control "
+            "characters and line breaks."
         )
     if name == UNKNOWN:
         raise SearchError(f"{name!r} is the answer where no class fits, so no class may be called so; choose another.")

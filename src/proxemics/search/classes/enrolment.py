@@ -19,13 +19,11 @@ from proxemics.evaluation.threshold_file import load_thresholds, thresholds_path
 from proxemics.search.classes.book import ClassBook, Enrolled, Weighting
 from proxemics.search.classes.decide import By, Decision, decide
 from proxemics.search.classes.pictures import OpenModel, class_pictures, embed_table, open_for_classes, picture_files
+from proxemics.search.classes.rows import enrolled_rows, put_rows, take_rows
 from proxemics.search.classes.store import TENSORS, changing_book, load_book
 from proxemics.search.index import Index
-from proxemics.search.items import Items
-from proxemics.search.where import Condition
+from proxemics.search.items import Meta
 from proxemics.training.log import Reporter
-
-_BATCH = 1000
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ def enrol_folder(
 def forget_classes(
     model: str | Path, names: Sequence[str], *, book: str | Path | None = None, index: str | None = None
 ) -> tuple[list[str], int | None]:
-    """Remove classes from the book, and the rows of that label from an index.
+    """Remove classes from the book, and the rows that were enrolled with them from an index.
 
     Returns:
         The names that were removed, and how many rows were; None without an index.
@@ -119,7 +117,7 @@ def forget_classes(
         with changing_book(place, opened.key) as classes:
             gone = classes.forget(names)
             # Before the book is saved: where the index cannot be changed, the classes can be forgotten later.
-            rows = None if opened_index is None else _remove(opened_index, _ids(opened_index, gone))
+            rows = None if opened_index is None else take_rows(opened_index, enrolled_rows(opened_index, gone))
     return gone, rows
 
 
@@ -186,29 +184,10 @@ def _weighting(model: OpenModel, place: Path, asked: str) -> Weighting | None:
 def _into_index(
     index: Index, frame: pd.DataFrame, units: NDArray[np.float32], labels: Sequence[str], *, replace: bool
 ) -> tuple[int, int]:
-    before = _ids(index, list(dict.fromkeys(labels))) if replace else []
+    before = enrolled_rows(index, list(dict.fromkeys(labels))) if replace else []
     ids = frame["id"].to_list()
-    meta = [{"label": label, "path": path} for label, path in zip(labels, frame["path"], strict=True)]
-    done = index.upsert(Items.make(ids, units, meta))
+    meta: list[Meta] = [{"label": label, "path": path} for label, path in zip(labels, frame["path"], strict=True)]
+    done = put_rows(index, ids, units, meta)
     kept = set(ids)
-    _remove(index, [one for one in before if one not in kept])
+    take_rows(index, [one for one in before if one not in kept])
     return done
-
-
-def _ids(index: Index, labels: Sequence[str]) -> list[str]:
-    """Ids of all rows of some labels; a filter alone would take rows without a label for a class called none."""
-    return [
-        name
-        for label in labels
-        for items in index.scan(_BATCH, where=[Condition("label", "eq", label)])
-        for name, meta in zip(items.ids, items.meta, strict=True)
-        if meta["label"] is not None and not isinstance(meta["label"], bool)
-    ]
-
-
-def _remove(index: Index, ids: Sequence[str]) -> int:
-    if not ids:
-        return 0
-    removed = index.remove(ids)
-    index.compact()  # else the vectors would stay on disk, marked as removed
-    return removed

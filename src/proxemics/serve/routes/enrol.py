@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from proxemics.core.files import atomic_path
 from proxemics.data.decode import open_image
+from proxemics.search.classes.book import UNKNOWN, UNSEEN
 from proxemics.search.local.layout import thumbnail_file
 from proxemics.search.open import backend_of
 from proxemics.serve.errors import STATUSES, Refusal
@@ -22,7 +23,9 @@ from proxemics.serve.service import Service
 from proxemics.serve.upload import FIELD, Upload, read_form
 
 router = APIRouter(prefix="/v1", tags=["classes"], responses=STATUSES)
-MOST_PICTURES = 32
+MOST_PICTURES, MOST_LABEL = 32, 200
+LABEL = rf"^(?!\s*{UNKNOWN}\s*$)[^{UNSEEN}]*[^{UNSEEN}\s][^{UNSEEN}]*$"
+"""What a label is, for the description: :func:`check_name` decides."""
 FORM: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -32,7 +35,7 @@ FORM: dict[str, Any] = {
                     "type": "object",
                     "required": ["label", FIELD],
                     "properties": {
-                        "label": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[A-Za-z0-9]+$"},
+                        "label": {"type": "string", "minLength": 1, "maxLength": MOST_LABEL, "pattern": LABEL},
                         FIELD: {
                             "type": "array",
                             "minItems": 1,
@@ -68,8 +71,10 @@ async def enrol_class(request: Request, service: ServiceDep) -> Enrolled:
         raise Refusal(
             400, "no_picture", f"Send 1 to {MOST_PICTURES} pictures as fields {FIELD!r}, not {len(form.uploads)}."
         )
-    if not label or len(label) > 200:
-        raise Refusal(422, "no_label", "Send the name of the class as the field 'label', 200 characters at most.")
+    if not label or len(label) > MOST_LABEL:
+        raise Refusal(
+            422, "no_label", f"Send the name of the class as the field 'label', {MOST_LABEL} characters at most."
+        )
     uploads = {f"enrolled/{label}/{one.digest[:32]}": one for one in form.uploads}
     pixels = [await service.pixels(one.data) for one in uploads.values()]
     embedded = [await service.embedding.submit(one) for one in pixels]

@@ -211,7 +211,32 @@ def test_single_domain_reports_the_source_beside_the_mean() -> None:
     assert set(found.tasks) == {"art", "sketch"}
     with pytest.raises(EvaluationError, match=r"needs evaluation\.source_domain"):
         assess(embeddings, frame, settings("single_domain"))
-    assert for_choosing(settings("single_domain", source_domain="photo")).protocol == "zero_shot"
+    assert for_choosing(settings("single_domain", source_domain="photo"), frame).protocol == "zero_shot"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "options", "domains", "roles", "chosen"),
+    [
+        ("zero_shot", {}, "xx", "", "zero_shot"),
+        ("query_gallery", {}, "xx", ["query", "gallery"], "query_gallery"),
+        ("query_gallery", {}, "xx", ["", ""], "zero_shot"),
+        ("query_gallery", {}, "xx", ["query", "query"], "zero_shot"),
+        ("query_gallery", {}, "xx", None, "query_gallery"),  # and is refused there: the column is missing
+        ("leave_one_domain_out", {}, "xy", "", "leave_one_domain_out"),
+        ("leave_one_domain_out", {}, "xx", "", "zero_shot"),
+        ("cross_domain", {"query_domain": "x", "gallery_domain": "y"}, "xy", "", "cross_domain"),
+        ("cross_domain", {"query_domain": "x", "gallery_domain": "y"}, "xx", "", "zero_shot"),
+        ("cross_domain", {"query_domain": "z"}, "xy", "", "cross_domain"),  # and is refused there: a slip of the pen
+        ("cross_domain", {"query_domain": "x"}, "xx", "", "zero_shot"),
+        ("musgrave", {}, "xy", "", "zero_shot"),
+        ("roth", {}, "xy", "", "zero_shot"),
+    ],
+)
+def test_what_validation_classes_lack_is_not_asked_of_them(
+    protocol: str, options: dict[str, str], domains: str, roles: list[str] | None, chosen: str
+) -> None:
+    columns = {"label": ["a", "a"], "domain": list(domains)} | ({} if roles is None else {"role": roles})
+    assert for_choosing(settings(protocol, **options), pd.DataFrame(columns)).protocol == chosen
 
 
 # --- Musgrave ---------------------------------------------------------------------------------------------------------

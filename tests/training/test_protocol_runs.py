@@ -19,6 +19,7 @@ from proxemics.core.config import make_config
 from proxemics.core.errors import ConfigError, DataError, EvaluationError
 from proxemics.core.files import write_json
 from proxemics.report.compare import compare
+from proxemics.report.compare_rows import read_compared
 from proxemics.report.compare_runs import read_runs
 from proxemics.training.evaluate_run import evaluate
 from proxemics.training.pipeline import fit
@@ -119,6 +120,53 @@ def test_evaluate_takes_the_protocol_as_a_flag(single: Path, tmp_path: Path) -> 
             assert "beside: sketch -> photo" in done.output
     with pytest.raises(ConfigError, match=r"evaluation\.protocol='other'"):
         CliRunner().invoke(app, ["evaluate", str(single), "--protocol", "other"], catch_exceptions=False)
+
+
+def test_what_evaluate_wrote_can_be_compared(single: Path, tmp_path: Path) -> None:
+    files = []
+    for seed in (1, 2):
+        result = evaluate(single, evaluation=config_of(single, "evaluation.protocol=leave_one_domain_out").evaluation)
+        for row in result["rows"]:
+            row["seed"], row["method"] = seed, "one"
+        other = json.loads(json.dumps(result))
+        (changed,) = other["rows"]
+        changed["method"] = "other"
+        for metric in set(changed["per_class"]) - {"labels", "count"}:
+            sums, count = changed["per_class"][metric], sum(changed["per_class"]["count"])
+            assert sum(sums) / count == pytest.approx(changed["metrics"][metric], abs=1e-5), metric
+            changed["metrics"][metric] -= sums[0] / 2 / count
+            sums[0] /= 2
+        for name, content in (("one", result), ("other", other)):
+            write_json(tmp_path / f"{name}{seed}.json", content)
+            files.append(str(tmp_path / f"{name}{seed}.json"))
+    found = compare(read_compared(files))
+    (line,) = [line for part in found.parts for line in part.lines if "other" in line.variant]
+    assert line.entries[0].difference is not None
+    assert line.entries[0].difference.estimate.low <= line.entries[0].difference.estimate.high
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more", "columns"),
+    [
+        ("query_gallery", [], {"role": ""}),
+        ("cross_domain", ["evaluation.query_domain=photo", "evaluation.gallery_domain=sketch"], {"domain": "sketch"}),
+        ("leave_one_domain_out", [], {"domain": "sketch"}),
+    ],
+)
+def test_training_classes_need_not_have_what_the_protocol_asks_of_test_classes(
+    table: Path, tmp_path: Path, protocol: str, more: list[str], columns: dict[str, str]
+) -> None:
+    frame = pd.read_csv(table).assign(role="")
+    seen = frame["split"] == "train"
+    for name, value in columns.items():
+        frame.loc[seen, name] = value
+    frame.loc[~seen, "role"] = ["gallery" if "photo" in one else "query" for one in frame[~seen]["domain"]]
+    changed = table.with_name(f"{protocol}.csv")
+    frame.to_csv(changed, index=False)
+    config = config_of(changed, f"evaluation.protocol={protocol}", *more)
+    result = fit(config, tmp_path / "run")
+    assert result["rows"][0]["protocol"].split()[0] == protocol
+    assert result["selection"].startswith("epoch 1 of 1, chosen by ")
 
 
 def test_single_domain_settles_its_source_or_asks_for_it(table: Path) -> None:

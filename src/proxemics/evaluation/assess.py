@@ -150,15 +150,37 @@ def check_answerable(frame: pd.DataFrame, evaluation: EvaluationConfig, *, split
             )
 
 
-def for_choosing(evaluation: EvaluationConfig) -> EvaluationConfig:
+def for_choosing(evaluation: EvaluationConfig, rows: pd.DataFrame) -> EvaluationConfig:
     """Return what the validation classes are measured with.
 
-    They are searched among themselves where the protocol needs domains that they do not have, or where it only adds to
-    the metrics that can choose an epoch.
+    They are searched among themselves where the protocol needs domains or roles that they do not have, or where it only
+    adds to the metrics that can choose an epoch.
+
+    Args:
+        evaluation: what the test classes are measured with.
+        rows: of the validation classes.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame({"label": ["a", "a"], "domain": "photo", "role": ""})
+        >>> for_choosing(EvaluationConfig(protocol="query_gallery"), rows).protocol
+        'zero_shot'
     """
-    if evaluation.protocol in ("single_domain", "musgrave", "roth"):
-        return evaluation.model_copy(update={"protocol": "zero_shot"})
-    return evaluation
+    if _has_what_is_needed(evaluation, rows):
+        return evaluation
+    return evaluation.model_copy(update={"protocol": "zero_shot"})
+
+
+def _has_what_is_needed(evaluation: EvaluationConfig, rows: pd.DataFrame) -> bool:
+    domains = set(rows["domain"].astype(str))
+    if evaluation.protocol == "query_gallery":
+        return "role" not in rows or {"query", "gallery"} <= set(rows["role"].astype(str))
+    if evaluation.protocol == "leave_one_domain_out":
+        return len(domains) > 1
+    if evaluation.protocol == "cross_domain":
+        wanted = {evaluation.query_domain or "", evaluation.gallery_domain}
+        return len(domains) > 1 if evaluation.gallery_domain is None else wanted <= domains
+    return evaluation.protocol == "zero_shot"
 
 
 def assess(

@@ -21,7 +21,7 @@ from proxemics.models.bundle import load_bundle
 from proxemics.models.embedder import Embedder
 from proxemics.training.build import build_fabric
 from proxemics.training.log import Reporter, Silent
-from proxemics.training.results import result_row, trace
+from proxemics.training.results import per_class, result_row, trace
 from proxemics.training.run_folder import RunFolder
 from proxemics.training.shards import embed_rows_with_certainty
 from proxemics.training.tables import check_unseen, rows_of, settle_protocol
@@ -94,13 +94,16 @@ def evaluate(
     return {
         **trace(shown, rows),
         "rows": [
-            result_row(
-                shown,
-                found,
-                method=methods_label(settings.methods),
-                split=split if source is None else "all",
-                size=embedder.preprocess.size,
-            )
+            {
+                **result_row(
+                    shown,
+                    found,
+                    method=methods_label(settings.methods),
+                    split=split if source is None else "all",
+                    size=embedder.preprocess.size,
+                ),
+                "per_class": per_class(found, rows),
+            }
         ],
     }
 

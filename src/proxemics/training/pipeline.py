@@ -211,7 +211,9 @@ def validator(
         TrainingError: a row of the test split is among the rows.
     """
     refuse_test_rows(rows, "choosing the model")
-    choosing = config.model_copy(update={"evaluation": for_choosing(config.evaluation)})
+    choosing = config.model_copy(update={"evaluation": for_choosing(config.evaluation, rows)})
+    if choosing.evaluation.protocol != config.evaluation.protocol:
+        reporter.say(f"The validation classes are measured by {choosing.evaluation.protocol}, among themselves.")
 
     def validate(model: Embedder) -> dict[str, float]:
         embeddings, _ = inputs.embed(model, rows, task="validate", name="val")
@@ -264,7 +266,8 @@ def check_protocol(table: pd.DataFrame, config: Config) -> None:
         EvaluationError: no query could find a picture of its class, or there is one class only.
         DataError: a class or domain that must be unseen was seen.
     """
-    check_answerable(rows_of(table, "val"), for_choosing(config.evaluation), split="val")
+    rows = rows_of(table, "val")
+    check_answerable(rows, for_choosing(config.evaluation, rows), split="val")
     check_answerable(rows_of(table, "test"), config.evaluation, split="test")
     check_unseen(config, table)
 

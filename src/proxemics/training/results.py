@@ -136,6 +136,34 @@ def describe_run(
     }
 
 
+def per_class(found: Assessment, rows: pd.DataFrame) -> dict[str, Any]:
+    """Add up the queries of each class: all that paired differences need, small enough for a result file.
+
+    Args:
+        found: the measurement.
+        rows: the table that it is about.
+
+    Returns:
+        ``labels``; ``count``, their queries with a picture to find; and the sums of each metric that is a mean over
+        queries.
+    """
+    per_query, metrics = found.result.per_query, found.result.query_metrics
+    labels = rows["label"].astype(str).to_numpy()[found.selection.query]
+    names, places = np.unique(labels, return_inverse=True)
+    weight = np.asarray(per_query.get("weight", np.ones(len(labels))), np.float64)
+    counted = ~np.isnan(np.asarray(per_query[metrics[0]], np.float64))
+    sums = {
+        name: np.bincount(places, np.where(counted, np.asarray(per_query[name], np.float64) * weight, 0), len(names))
+        for name in metrics
+    }
+    kept = np.bincount(places, counted, len(names)).astype(int)
+    return {
+        "labels": names.tolist(),
+        "count": kept.tolist(),
+        **{name: [round(float(value), 6) for value in values] for name, values in sums.items()},
+    }
+
+
 def save_per_query(found: Assessment, rows: pd.DataFrame, path: Path) -> None:
     """Write one row a query: who it is, who is nearest, and how well it was retrieved.
 

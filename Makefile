@@ -12,7 +12,9 @@ JOBS ?= 2
 # More arguments for pytest, for example: make test ARGS="--slow tests/losses"
 ARGS ?=
 # Those named real_* take hours, and pictures that are not in the repository; run them by hand.
-BENCHMARKS ?= $(filter-out benchmarks/_% benchmarks/real_%,$(wildcard benchmarks/*.py))
+# Those that need pictures of their own, or hours, are run by hand.
+BY_HAND := _% real_% controlled% doctor.py embed.py emoji5.py enrol.py report.py
+BENCHMARKS ?= $(filter-out $(addprefix benchmarks/,$(BY_HAND)),$(wildcard benchmarks/*.py))
 CODE := src tests benchmarks examples
 
 # A stamp is younger than pyproject.toml when its set of packages is installed. The set `dev` contains the set `all`.

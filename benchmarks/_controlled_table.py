@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,21 +103,6 @@ def table(whole: Row, order: Sequence[str]) -> str:
         ]
         lines.append(f"| {rho:g} | {method} | {len(rows)} | {means} | {''.join(shown)} | {''.join(closed)} |")
     return "\n".join(lines)
-
-
-START, END = "<!-- table of benchmarks/results/controlled.json -->", "<!-- end -->"
-
-
-def put_into(page: Path, shown: str) -> None:
-    """Replace what stands between the marks of a page."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(START)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{START}\n\n{shown}\n\n{END}{after}", encoding="utf-8")
-
-
-def on_page(page: Path) -> str:
-    """Return what stands between the marks."""
-    return page.read_text(encoding="utf-8").partition(START)[2].partition(END)[0].strip()
 
 
 def _ends(interval: Sequence[float]) -> str:

@@ -107,6 +107,18 @@ def numbers(sums: pd.DataFrame, dataset: str) -> dict[str, Any]:
     }
 
 
+def per_class(sums: pd.DataFrame, dataset: str) -> dict[str, Any]:
+    """Return the class sums of the measure that counts, weighted so that pairs count alike."""
+    first = next(iter(MEASURES[dataset].values()))
+    found = {metric: measure_sums(sums, first, metric) for metric in ("recall_at_1", "map_at_r")}
+    one = next(iter(found.values()))
+    return {
+        "labels": one.names.tolist(),
+        "count": [round(float(value), 8) for value in one.count],
+        **{metric: [round(float(value), 8) for value in of.total] for metric, of in found.items()},
+    }
+
+
 def seconds(cell: Cell, sizes: dict[str, tuple[int, int]]) -> float:
     """Estimate the CPU seconds of a run whose pictures are stored already.
 

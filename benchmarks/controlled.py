@@ -30,7 +30,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from _controlled_table import METRICS, differences, gaps, per_class, put_into, table
+from _controlled_table import METRICS, differences, gaps, per_class, table
+from _page import put_into
 from controlled_data import build
 
 from proxemics.core.files import write_json
@@ -237,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     shown = table(json.loads(args.result.read_text()), list(VARIANTS))
     print(shown)
     if args.page is not None:
-        put_into(args.page, shown)
+        put_into(args.page, "controlled", shown)
 
 
 if __name__ == "__main__":

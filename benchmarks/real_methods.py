@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 import pandas as pd
 import yaml
 from _real_ledger import LEDGER, keep
-from _real_rows import seconds, settle, store_seconds
+from _real_rows import per_class, seconds, settle, store_seconds
 from _real_study import CHOOSERS, Study
 from _real_summary import differences, table, verdicts
 from _real_tables import SETS, counts, write_tables
@@ -118,7 +118,8 @@ def write(study: Study, args: argparse.Namespace) -> None:
     for cell, one in kept:
         if "frozen" in one and not any((row["method"], row["dataset"]) == ("frozen", cell.dataset) for row in rows):
             rows.append(one["frozen"])
-        rows.append(one["row"])
+        sums = pd.read_parquet(cell.folder / "classes.parquet")
+        rows.append({**one["row"], "per_class": per_class(sums, cell.dataset)})
         folders[_identity(one["row"])] = cell.folder
     found = differences(
         rows, lambda row: pd.read_parquet(folders[_identity(row)] / "classes.parquet"), resamples=args.resamples

@@ -35,7 +35,7 @@ def test_written_configuration_reads_back_equal(tmp_path: Path) -> None:
         ("optim.lr=.inf", "optim.lr=inf"),
         ("data.crop_scale=[0.9, 0.5]", "0 < low <= high <= 1"),
         ("data={split_file: a.parquet, source: photos}", "already names its pictures"),
-        ("evaluation.protocol=cross_domain", "needs evaluation.query_domain"),
+        ("evaluation.gallery_domain=photo", "needs evaluation.query_domain"),
     ],
 )
 def test_wrong_assignment_names_the_key(assignment: str, message: str) -> None:

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-from _controlled_table import differences, gaps, on_page, per_class, put_into, table
+from _controlled_table import differences, gaps, per_class, table
+from _page import on_page, put_into
 
 
 @pytest.fixture
@@ -56,14 +57,14 @@ def test_differences_gaps_and_table(rows: list[dict[str, Any]]) -> None:
 def test_the_page_shows_the_result_file() -> None:
     root = Path(__file__).resolve().parents[2]
     whole = json.loads((root / "benchmarks" / "results" / "controlled.json").read_text())
-    assert on_page(root / "docs" / "evidence.md") == table(whole, list(whole["variants"]))
+    assert on_page(root / "docs" / "evidence.md", "controlled") == table(whole, list(whole["variants"]))
 
 
 def test_a_table_replaces_the_one_before(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- table of benchmarks/results/controlled.json -->\nold\n<!-- end -->\nb\n")
     for shown in ("| one |", "| two |"):
-        put_into(page, shown)
-        assert on_page(page) == shown
+        put_into(page, "controlled", shown)
+        assert on_page(page, "controlled") == shown
     assert page.read_text().startswith("a\n")
     assert page.read_text().endswith("-->\nb\n")

@@ -94,6 +94,9 @@ def tasks_of(protocol: str, frame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         return {"all": (everything, everything)}
     if protocol == "query_gallery":
         return {"all": (where(frame, role="query"), where(frame, role="gallery"))}
+    if protocol == "cross_domain_pairs":
+        pairs = itertools.permutations(sorted(DOMAINS), 2)
+        return {f"{one} -> {other}": (where(frame, domain=one), where(frame, domain=other)) for one, other in pairs}
     if protocol == "cross_domain":
         return {"all": (where(frame, domain="sketch"), where(frame, domain="photo"))}
     if protocol == "leave_one_domain_out":
@@ -105,14 +108,21 @@ OPTIONS = {
     "cross_domain": {"query_domain": "sketch", "gallery_domain": "photo"},
     "single_domain": {"source_domain": "photo"},
 }
-PROTOCOLS = ("zero_shot", "query_gallery", "cross_domain", "leave_one_domain_out", "single_domain")
+PROTOCOLS = (
+    "zero_shot",
+    "query_gallery",
+    "cross_domain",
+    "cross_domain_pairs",
+    "leave_one_domain_out",
+    "single_domain",
+)
 
 
 @HARD
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_protocol_equals_brute_force(protocol: str, kind: str) -> None:
     embeddings, frame = make_set(1, kind)
-    found = assess(embeddings, frame, settings(protocol, **OPTIONS.get(protocol, {})))
+    found = assess(embeddings, frame, settings(protocol.removesuffix("_pairs"), **OPTIONS.get(protocol, {})))
     wanted = {name: brute(embeddings, frame, *rows) for name, rows in tasks_of(protocol, frame).items()}
     assert found.result.num_lone > 0
     for name in ("recall_at_1", "recall_at_8", "map_at_r", "r_precision", "map_c_roth"):
@@ -228,6 +238,8 @@ def test_single_domain_reports_the_source_beside_the_mean() -> None:
         ("cross_domain", {"query_domain": "x", "gallery_domain": "y"}, "xx", "", "zero_shot"),
         ("cross_domain", {"query_domain": "z"}, "xy", "", "cross_domain"),  # and is refused there: a slip of the pen
         ("cross_domain", {"query_domain": "x"}, "xx", "", "zero_shot"),
+        ("cross_domain", {}, "xy", "", "cross_domain"),
+        ("cross_domain", {}, "xx", "", "zero_shot"),
         ("musgrave", {}, "xy", "", "zero_shot"),
         ("roth", {}, "xy", "", "zero_shot"),
     ],
@@ -322,6 +334,9 @@ def test_roth_equals_the_definitions(kind: str) -> None:
     found = assess(embeddings, frame, settings("roth")).result
     assert set(METRICS) <= set(found)
     assert found.num_lone == 4
+    values = np.linalg.svd(embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True), compute_uv=False)
+    spectrum = -np.log(len(values) * values / values.sum()).mean()
+    assert found["rho_spectrum"] == pytest.approx(spectrum, rel=1e-5)
     for name, values in roth_by_hand(embeddings, labels).items():
         assert found[name] == pytest.approx(values.mean(), abs=1e-12)
         np.testing.assert_allclose(found.per_query[name], values, atol=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import real_methods
 from _real_protocols import EMOJI, MEASURES, PACS_TARGETS, across, mean, measure_sums, pair_sums, subtract, within
-from _real_rows import seconds
+from _real_rows import numbers, per_class, seconds
 from _real_study import CHOOSERS, Study
 from _real_summary import differences, table, verdicts
 from _real_tables import PACS_TRAIN, SETS, check, counts, write_tables
@@ -22,6 +23,8 @@ from proxemics.core.errors import EvaluationError
 from proxemics.core.files import write_json
 from proxemics.evaluation import evaluate_embeddings
 from proxemics.methods.build import Shapes, build_methods
+from proxemics.report.compare import compare
+from proxemics.report.compare_rows import read_compared
 from proxemics.training.sweep.plan import load_plan
 
 PLAN = Path(real_methods.__file__).with_name("real_methods.yaml")
@@ -145,6 +148,23 @@ def test_the_mean_over_pairs_counts_each_pair_once() -> None:
     assert mean(sums, pairs, "recall_at_1") == pytest.approx(np.mean(each))
     assert len(set(each)) > 1
     assert measure_sums(sums, pairs, "recall_at_1").count.sum() == pytest.approx(len(pairs))
+
+
+def test_the_sums_of_a_row_are_what_compare_reads(tmp_path: Path) -> None:
+    files = []
+    for method, seed in itertools.product(("none", "see"), (0, 1)):
+        rows, vectors = rows_and_embeddings()
+        rows["domain"] = rows.groupby("label").cumcount().map(dict(enumerate((*EMOJI, "noto"))))
+        vectors = vectors + (method == "see") * np.random.default_rng(seed).normal(size=vectors.shape)
+        sums = pair_sums(vectors.astype(np.float32), rows, across(EMOJI))
+        row = {"dataset": "emoji", "base": "proxy_anchor", "method": method, "augmentation": "plain", "seed": seed}
+        row |= {"trunk": "t", "size": 1, "split": "test", **numbers(sums, "emoji"), "fingerprint": "x"}
+        files.append({**row, "per_class": per_class(sums, "emoji")})
+    write_json(tmp_path / "rows.json", {"schema": 1, "rows": files})
+    (line,) = [line for part in compare(read_compared([str(tmp_path / "rows.json")])).parts for line in part.lines][1:]
+    assert line.entries[0].difference is not None
+    estimate = line.entries[0].difference.estimate
+    assert estimate.low <= estimate.difference <= estimate.high
 
 
 def test_lone_queries_are_left_out() -> None:

@@ -184,11 +184,12 @@ class EvaluationConfig(Section):
     other one; musgrave: one of four models that are measured together; roth: the metrics of Roth et al. Each has a page
     under docs/protocols."""
     query_domain: str | None = None
-    """With cross_domain: the domain of the queries."""
+    """With cross_domain: the domain of the queries; null: the mean over all ordered pairs of domains."""
     gallery_domain: str | None = None
     """With cross_domain: the domain of the gallery; null: every other domain."""
     source_domain: str | None = None
-    """With single_domain: the training domain; null: that of the training rows, if they have only one."""
+    """Train on the rows of this domain only; null: on all. single_domain needs one, and takes that of the training rows
+    if they have only one."""
     across: bool = False
     """With single_domain: also let each target domain search the unseen classes of the source."""
     fold: int = Field(0, ge=0, le=3)
@@ -242,8 +243,8 @@ class Config(Section):
             raise ValueError("data.split=domain_held_out needs data.held_out_domain")
         if self.data.split == "grouped" and not self.data.group:
             raise ValueError("data.split=grouped needs data.group, the name of a column")
-        if self.evaluation.protocol == "cross_domain" and not self.evaluation.query_domain:
-            raise ValueError("evaluation.protocol=cross_domain needs evaluation.query_domain")
+        if self.evaluation.gallery_domain and not self.evaluation.query_domain:
+            raise ValueError("evaluation.gallery_domain needs evaluation.query_domain, the domain that searches it")
         return self
 
 

@@ -7,6 +7,7 @@ from proxemics.evaluation.intervals import class_intervals
 from proxemics.evaluation.knn import Neighbours, nearest_neighbours
 from proxemics.evaluation.protocols import (
     Selection,
+    all_domain_pairs,
     cross_domain,
     leave_one_domain_out,
     musgrave,
@@ -23,6 +24,7 @@ __all__ = [
     "Neighbours",
     "RiskCoverage",
     "Selection",
+    "all_domain_pairs",
     "certainty_auroc",
     "class_intervals",
     "clustering_scores",

@@ -15,6 +15,7 @@ from proxemics.evaluation.combine import combine_results, combine_selections
 from proxemics.evaluation.evaluate import evaluate_embeddings
 from proxemics.evaluation.protocols import (
     Selection,
+    all_domain_pairs,
     cross_domain,
     leave_one_domain_out,
     query_gallery,
@@ -80,6 +81,8 @@ def select_tasks(frame: pd.DataFrame, evaluation: EvaluationConfig) -> Tasks:
     protocol = evaluation.protocol
     if protocol == "query_gallery":
         return _single(query_gallery(table, column="role", absent=evaluation.absent))
+    if protocol == "cross_domain" and not evaluation.query_domain:
+        return Tasks(all_domain_pairs(table, absent=evaluation.absent))
     if protocol == "cross_domain":
         return _single(_cross_domain(table, evaluation))
     if protocol == "leave_one_domain_out":
@@ -92,6 +95,12 @@ def select_tasks(frame: pd.DataFrame, evaluation: EvaluationConfig) -> Tasks:
         chosen = single_domain(table, evaluation.source_domain, across=evaluation.across, absent=evaluation.absent)
         return Tasks(chosen.targets, chosen.beside)
     return _single(zero_shot(table))
+
+
+def is_mean(evaluation: EvaluationConfig) -> bool:
+    """Say whether the number of a protocol is a mean over tasks, however many there are."""
+    pairs = evaluation.protocol == "cross_domain" and not evaluation.query_domain
+    return pairs or evaluation.protocol in ("leave_one_domain_out", "single_domain")
 
 
 def _single(selection: Selection) -> Tasks:
@@ -178,7 +187,7 @@ def _has_what_is_needed(evaluation: EvaluationConfig, rows: pd.DataFrame) -> boo
     if evaluation.protocol == "leave_one_domain_out":
         return len(domains) > 1
     if evaluation.protocol == "cross_domain":
-        wanted = {evaluation.query_domain or "", evaluation.gallery_domain}
+        wanted = {evaluation.query_domain, evaluation.gallery_domain}
         return len(domains) > 1 if evaluation.gallery_domain is None else wanted <= domains
     return evaluation.protocol == "zero_shot"
 
@@ -219,7 +228,7 @@ def assess(
     beside = {name: _measure(embeddings, frame, one, settings, seed, cheap) for name, one in tasks.beside.items()}
     ((name, selection), *more) = tasks.headline.items()
     result = found[name]
-    several = bool(more) or evaluation.protocol in ("leave_one_domain_out", "single_domain")
+    several = bool(more) or is_mean(evaluation)
     if several:
         selection = combine_selections(evaluation.protocol, tasks.headline)
         sizes = {task: len(one.gallery) for task, one in tasks.headline.items()}

@@ -90,6 +90,8 @@ def protocol_name(evaluation: EvaluationConfig) -> str:
         'musgrave fold 3 of 4'
     """
     kind = evaluation.protocol
+    if kind == "cross_domain" and not evaluation.query_domain:
+        return f"{kind} all pairs"
     if kind == "cross_domain":
         return f"{kind} {evaluation.query_domain} -> {evaluation.gallery_domain or 'other domains'}"
     if kind == "single_domain":

@@ -61,8 +61,8 @@ def fit_protocol(config: Config, table: pd.DataFrame) -> pd.DataFrame:
     """Make the splits what the protocol asks for; doing it twice changes nothing more.
 
     With musgrave the training classes are cut into four folds anew, and ``evaluation.fold`` is the one that chooses the
-    model. With single_domain the training and validation rows of other domains than the source lose their split. Test
-    rows are never touched.
+    model. With single_domain, and where a source domain is named, training and validation rows of other domains lose
+    their split. Test rows are never touched.
 
     Args:
         config: the protocol, its fold and its source.
@@ -73,25 +73,28 @@ def fit_protocol(config: Config, table: pd.DataFrame) -> pd.DataFrame:
         ConfigError: the source is not named and the training rows have several domains.
     """
     evaluation = config.evaluation
-    seen = table["split"].isin(["train", "val"]).to_numpy()
+    if evaluation.protocol == "single_domain" or evaluation.source_domain:
+        table = _only_source(table, source_domain(config, table))
     if evaluation.protocol == "musgrave":
-        labels = table["label"].to_numpy(str)[seen]
-        fold = musgrave_folds(labels)[evaluation.fold]
+        seen = table["split"].isin(["train", "val"]).to_numpy()
+        fold = musgrave_folds(table["label"].to_numpy(str)[seen])[evaluation.fold]
         split = table["split"].to_numpy(object)
         rows = np.flatnonzero(seen)
         split[rows[fold.train]], split[rows[fold.val]] = "train", "val"
         return _with_split(table, split)
-    if evaluation.protocol == "single_domain":
-        source = source_domain(config, table)
-        inside = (table["domain"] == source).to_numpy()
-        if not (seen & inside).any():
-            known = sorted(set(table["domain"]))
-            raise DataError(
-                f"No training picture has the source domain {source!r}; there are {', '.join(known)}."
-                f"{did_you_mean(source, known)}"
-            )
-        return _with_split(table, np.where(seen & ~inside, "", table["split"].to_numpy(object)))
     return table
+
+
+def _only_source(table: pd.DataFrame, source: str) -> pd.DataFrame:
+    seen = table["split"].isin(["train", "val"]).to_numpy()
+    inside = (table["domain"] == source).to_numpy()
+    if not (seen & inside).any():
+        known = sorted(set(table["domain"]))
+        raise DataError(
+            f"No training picture has the source domain {source!r}; there are {', '.join(known)}."
+            f"{did_you_mean(source, known)}"
+        )
+    return _with_split(table, np.where(seen & ~inside, "", table["split"].to_numpy(object)))
 
 
 def source_domain(config: Config, table: pd.DataFrame) -> str:

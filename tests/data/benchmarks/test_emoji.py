@@ -20,7 +20,7 @@ from PIL import Image
 from proxemics.core.errors import DataError
 from proxemics.data.benchmarks import emoji, npm
 from proxemics.data.benchmarks.emoji import PACKAGES, build_emoji, check_counts, resvg
-from proxemics.data.benchmarks.emoji_rule import COUNTS, SHARED_BY, STYLES, choose, split_of
+from proxemics.data.benchmarks.emoji_rule import COUNTS, PATHS, SHARED_BY, STYLES, choose, digest_of, split_of
 from proxemics.data.benchmarks.npm import PUBLIC_REGISTRY, Package, get_package, registry_address
 from proxemics.data.benchmarks.release import Part
 from proxemics.data.sources import load_table
@@ -94,6 +94,7 @@ def test_counts_are_those_of_the_pictures_we_test_with(shared_data: Path) -> Non
     again = choose(icons)
     assert {f"emoji/{one.path}" for one in again} == {row["path"] for row in rows}
     check_counts(again, COUNTS)
+    assert digest_of(one.path for one in again) == PATHS
 
 
 def test_the_whole_way_from_a_registry(server: Any, packages: dict[str, Package], tmp_path: Path) -> None:
@@ -124,6 +125,29 @@ def test_a_package_that_was_changed_is_refused(server: Any, packages: dict[str, 
 def test_other_numbers_are_refused(server: Any, packages: dict[str, Package], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="noto train: 2 pictures of 1 classes, expected 1134 of 806"):
         build_emoji(tmp_path, packages=packages, registry=server.address, render=fake_render)
+
+
+@pytest.mark.data
+def test_other_classes_of_equal_number_are_refused(shared_data: Path, server: Any, tmp_path: Path) -> None:
+    """The names of the real set, with one test class called otherwise, through the whole build."""
+    with (shared_data / "index.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["dataset"] == "emoji"]
+    other = next(name for name in ("zebra-a", "zebra-b", "zebra-c", "zebra-d") if split_of(name) == "test")
+    tones = {"default": "", "light": "-light-skin-tone", "dark": "-dark-skin-tone"}
+    made = {}
+    for style in STYLES:
+        names = [
+            (other if row["label"] == "zebra" else row["label"]) + tones[Path(row["path"]).stem]
+            for row in rows
+            if row["domain"] == style
+        ]
+        body = icon_set(names)
+        server.content[f"@icons/{style}/-/{style}-1.0.0.tgz"] = body
+        integrity = "sha512-" + base64.b64encode(hashlib.sha512(body).digest()).decode()
+        made[style] = Package(f"@icons/{style}", "1.0.0", integrity, "MIT")
+    with pytest.raises(DataError, match="the classes are not those of the set"):
+        build_emoji(tmp_path, packages=made, registry=server.address, render=fake_render)
+    assert not (tmp_path / "table.csv").exists()
 
 
 def test_an_archive_that_is_no_icon_set_is_told(tmp_path: Path) -> None:

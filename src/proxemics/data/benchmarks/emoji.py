@@ -14,7 +14,7 @@ from PIL import Image
 
 from proxemics.core.errors import DataError
 from proxemics.core.files import atomic_path, write_json
-from proxemics.data.benchmarks.emoji_rule import COUNTS, Chosen, choose
+from proxemics.data.benchmarks.emoji_rule import COUNTS, PATHS, Chosen, choose, digest_of
 from proxemics.data.benchmarks.npm import Package, get_package
 from proxemics.data.benchmarks.release import Part
 
@@ -95,6 +95,8 @@ def build_emoji(
     }
     pictures = choose({style: content["icons"] for style, content in sets.items()})
     check_counts(pictures, COUNTS if counts is None else counts)
+    if counts is None and digest_of(one.path for one in pictures) != PATHS:
+        raise DataError("Emoji-5: the classes are not those of the set. The icon sets are not the pinned versions.")
     for done, picture in enumerate(pictures, start=1):
         place = target / picture.path
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -27,6 +27,8 @@ COUNTS: dict[tuple[str, str], Part] = {
     ("fluent-emoji-high-contrast", "train"): Part(806, 806),
     ("fluent-emoji-high-contrast", "test"): Part(754, 754),
 }
+PATHS = "b26ee46bbd39eb986ca6404e31414487d7a2768c82b612fff2d6ae2b0d6177e9"
+"""SHA-256 of all paths of the set, sorted, one a line: styles, classes and variants at the pinned versions."""
 
 
 class Chosen(NamedTuple):
@@ -42,6 +44,11 @@ class Chosen(NamedTuple):
     def path(self) -> str:
         """Where it lies in the set."""
         return f"{self.style}/{self.label}/{self.variant}.webp"
+
+
+def digest_of(paths: Iterable[str]) -> str:
+    """Return what :data:`PATHS` is to be."""
+    return hashlib.sha256("\n".join(sorted(paths)).encode()).hexdigest()
 
 
 def class_and_variant(icon: str) -> tuple[str, str | None]:

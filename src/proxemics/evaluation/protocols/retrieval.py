@@ -82,6 +82,40 @@ def cross_domain(
     return select_with_gallery(table, f"cross_domain_{query_domain}_{gallery_domain}", query, gallery, absent=absent)
 
 
+def all_domain_pairs(table: Table, *, split: str | None = None, absent: str = "error") -> dict[str, Selection]:
+    """Each domain searches each other one; the protocol's number is the unweighted mean over the ordered pairs.
+
+    Args:
+        table: with ``label`` and ``domain``.
+        split: keep the rows of this split only.
+        absent: as in :func:`query_gallery`.
+
+    Returns:
+        One selection a pair, named ``query -> gallery``.
+
+    Raises:
+        DataError: fewer than two domains, or classes absent from a gallery.
+
+    Example:
+        >>> table = {"label": ["a"] * 3, "domain": ["photo", "sketch", "art"]}
+        >>> list(all_domain_pairs(table))[:3]
+        ['art -> photo', 'art -> sketch', 'photo -> art']
+    """
+    domains = column_of(table, "domain")
+    rows = np.arange(len(domains)) if split is None else rows_with(table, "split", split)
+    names = [str(name) for name in np.unique(domains[rows])]
+    if len(names) < 2:
+        raise DataError(
+            f"The table has {len(names)} domain(s) ({shorten(names)}); cross-domain retrieval needs two or more."
+        )
+    return {
+        f"{one} -> {other}": cross_domain(table, one, other, split=split, absent=absent)
+        for one in names
+        for other in names
+        if one != other
+    }
+
+
 def leave_one_domain_out(table: Table, *, split: str | None = None, absent: str = "error") -> dict[str, Selection]:
     """Each domain in turn searches all the others.
 

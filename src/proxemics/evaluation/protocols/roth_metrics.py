@@ -18,8 +18,8 @@ from proxemics.evaluation.result import EvaluationResult
 
 RECALL_AT = (1, 2, 4, 8)
 HORIZON = 1000
-METRICS = (*(f"recall_at_{k}" for k in RECALL_AT), "nmi", "f1", "map_c_roth", f"map_{HORIZON}_roth")
-"""R@1, R@2, R@4, R@8, NMI, F1, mAP_c and mAP_1000, as the result names them."""
+METRICS = (*(f"recall_at_{k}" for k in RECALL_AT), "nmi", "f1", "map_c_roth", f"map_{HORIZON}_roth", "rho_spectrum")
+"""R@1, R@2, R@4, R@8, NMI, F1, mAP_c, mAP_1000 and the ρ-spectrum, as the result names them."""
 
 
 def roth(
@@ -33,13 +33,13 @@ def roth(
     bootstrap: int = 0,
     seed: int = 0,
 ) -> EvaluationResult:
-    """Measure test classes as Roth et al. do: every image against all others, with their eight metrics.
+    """Measure test classes as Roth et al. do: every image against all others, with their metrics.
 
     Args:
         embeddings: (N, D) of the test images.
         labels: (N,) their classes.
-        clustering: whether to compute ``nmi`` and ``f1``, which take longer and need scikit-learn. Both are means over
-            three k-means seeds, where the paper has one.
+        clustering: whether to compute ``nmi``, ``f1`` and ``rho_spectrum``, which take longer; the first two need
+            scikit-learn, and are means over three k-means seeds, where the paper has one.
         neighbours: how many to keep for each query.
         groups: column name to (N,) values.
         paths: (N,) file names for messages.
@@ -65,6 +65,7 @@ def roth(
         roth_horizon=HORIZON,
         count_lone_as_miss=True,
         clustering=clustering,
+        spectrum=clustering,
         neighbours=neighbours,
         groups=groups,
         paths=paths,

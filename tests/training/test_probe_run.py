@@ -165,3 +165,27 @@ def test_a_model_trained_on_tied_backgrounds_scores_worse(tmp_path: Path) -> Non
     assert confounded["decodability/pasted"] > honest["decodability/pasted"] + 0.1
     assert confounded["decodability/background"] > honest["decodability/background"] + 0.15
     assert confounded["geometry/gap"] > honest["geometry/gap"] + 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(find_packaged("tf_efficientnet_lite0") is None, reason="the package with the weights is absent")
+def test_a_model_that_never_saw_a_nuisance_suffers_more_from_it(tmp_path: Path) -> None:
+    """Both are asked about the same upright pictures in even light; one was trained on turned glyphs in any light."""
+    cards, sets = {}, {}
+    for name, rotation, illumination in (("naive", 0.0, 0.0), ("exposed", 90.0, 1.0)):
+        spec = ConfoundedSpec(
+            train_classes=40, test_classes=40, per_class=12, size=64, rho=0.0, rotation=rotation,
+            illumination=illumination,
+        )  # fmt: skip
+        sets[name] = write(spec, tmp_path / f"set_{name}")
+        settings = [
+            f"data.source={sets[name]}", "data.size=64", "data.val_fraction=0.1", "data.workers=0", "model.dim=64",
+            "loss.name=norm_softmax", "train.epochs=12", "train.batch_size=32", "train.per_class=4",
+            "train.tensorboard=false", "train.device=cpu", "evaluation.bootstrap=0", "evaluation.recall_at=[1]",
+        ]  # fmt: skip
+        proxemics.fit(make_config({}, settings), tmp_path / name)
+        card = probe(tmp_path / name, source=str(sets["naive"]), where={"split": "test"}, images=160, only=["nuisance"])
+        cards[name] = {f"{one['probe']}/{one['name']}": one["value"] for one in card["numbers"]}
+    assert cards["exposed"]["nuisance/rotation"] > cards["naive"]["nuisance/rotation"] + 0.05
+    assert cards["exposed"]["nuisance/light"] > cards["naive"]["nuisance/light"] + 0.02

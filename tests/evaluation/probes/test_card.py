@@ -82,6 +82,39 @@ def test_a_random_embedding_is_at_chance(cards: dict[str, dict[str, Any]]) -> No
             assert one["value"] == pytest.approx(one["chance"], abs=scale), one["name"]
 
 
+@pytest.mark.parametrize(("kind", "auroc"), [("knows", 1.0), ("guesses", 0.5), ("errs", 0.0)])
+def test_certainty_of_readers_that_know_guess_and_err(kind: str, auroc: float) -> None:
+    """The length of an embedding is long for right answers, for anything, or for wrong answers."""
+    pictures, _, classes, _ = make_scenes(40, 6, scenes=3)
+    draw = torch.Generator().manual_seed(0)
+    objects = torch.nn.functional.normalize(reads_objects(pictures))
+    units = torch.nn.functional.normalize(objects + 0.25 * torch.randn(objects.shape, generator=draw))
+    near = units @ units.T - 2 * torch.eye(len(units))
+    right = torch.from_numpy(classes)[near.argmax(1)] == torch.from_numpy(classes)
+    assert 0.1 < right.float().mean() < 0.9
+    lengths = {
+        "knows": 1.0 + right,
+        "errs": 2.0 - right.float(),
+        "guesses": 1 + torch.rand(len(units), generator=draw),
+    }[kind]
+    lengths = lengths + 0.01 * torch.rand(len(units), generator=draw)  # no two alike
+    known = {one.numpy().tobytes(): row for one, row in zip(pictures, units * lengths[:, None], strict=True)}
+    card = bias_card(
+        lambda some: torch.stack([known[one.contiguous().numpy().tobytes()] for one in some]),
+        Sample(pictures, classes),
+        only=["certainty"],
+    )
+    found = values(card)
+    wrong = 1 - float(right.float().mean())
+    assert found["certainty/auroc"] == pytest.approx(auroc, abs=0.12 if kind == "guesses" else 1e-9)
+    if kind == "knows":
+        assert found["certainty/e_aurc"] == pytest.approx(0, abs=1e-3)
+        assert found["certainty/half"] == pytest.approx(max(0.0, (wrong - 0.5) / 0.5), abs=0.01)
+    if kind == "errs":
+        assert found["certainty/e_aurc"] > 0.1
+        assert found["certainty/half"] == pytest.approx(min(1.0, wrong / 0.5), abs=0.01)
+
+
 def test_the_card_is_json_and_every_number_is_explained(cards: dict[str, dict[str, Any]]) -> None:
     card = cards["objects"]
     assert json.loads(json.dumps(card, allow_nan=False)) == card

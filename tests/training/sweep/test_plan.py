@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from proxemics.core.config import make_config
@@ -149,6 +150,20 @@ def test_slots_share_devices_and_cores() -> None:
             make_slots(wrong)
     with pytest.raises(ConfigError, match="--workers 0"):
         make_slots("cpu", workers=0)
+
+
+def test_gpus_are_shared_in_turn_and_counted_as_this_process_sees_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    seen = [(slot.name, slot.environment["CUDA_VISIBLE_DEVICES"]) for slot in make_slots("auto", workers=3)]
+    assert seen == [("cuda:0", "0"), ("cuda:1", "1"), ("cuda:0", "0")]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    slots = make_slots("1,0")
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots] == ["7", "4"]
+    assert all(slot.arguments == ["--set", "train.device=cuda"] for slot in slots)
+    with pytest.raises(ConfigError, match="this machine has 2 GPUs, numbered from 0"):
+        make_slots("2")
 
 
 def test_a_method_with_its_defaults_has_a_hash_of_its_own() -> None:

@@ -114,6 +114,22 @@ def check_failures(plan: Plan, out: Path) -> None:
     assert not list(out.glob("*/failed.json"))
 
 
+def test_one_sweep_runs_as_many_at_a_time_as_it_has_workers(tiny_folder: Path, tmp_path: Path) -> None:
+    plan, out = (
+        plan_file(tmp_path, tiny_folder, variants={"plain": {}, "norm": {"loss.name": "norm_softmax"}}, seeds=[0, 1]),
+        tmp_path / "sweep",
+    )
+    most = 0
+    sweep = start(plan, out, "--workers", "2", "--threads", "1", "--quiet")
+    deadline = time.time() + 240
+    while sweep.poll() is None and time.time() < deadline:
+        most = max(most, sum(is_held(path) for path in out.glob("*/lock")))
+        time.sleep(0.02)
+    assert sweep.wait(timeout=10) == 0, sweep.communicate()[0].decode()
+    assert most == 2
+    assert sorted(row["seed"] for row in read_rows(out / "sweep.jsonl")) == [0, 0, 1, 1]
+
+
 def pretend(cell: Cell, *, validation: float, test: float) -> None:
     """Leave a finished run with these numbers."""
     history = [{"val": {"map_at_r": validation / 2}, "best": True}, {"val": {"map_at_r": validation}, "best": True}]

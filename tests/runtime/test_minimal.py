@@ -20,7 +20,6 @@ from packaging.utils import canonicalize_name
 from PIL import Image
 
 from proxemics.models import Embedder, save_bundle
-from proxemics.runtime.layout import ONNX
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("onnxruntime", "numpy", "pillow")
@@ -112,8 +111,6 @@ def test_an_empty_environment_gives_the_same_vectors(
     shared_data: Path, write_odd: Callable[[Path, list[Image.Image]], list[Path]], tmp_path: Path
 ) -> None:
     """The acceptance test: wheel without dependencies, three packages, 200 real pictures in every kind of file."""
-    from proxemics.export.onnx import export_onnx
-
     table = pd.read_csv(shared_data / "index.csv")
     names = table[table["dataset"].isin(["cub200_2010", "cars196", "grocery"])].sample(200, random_state=0)["path"]
     originals = [shared_data / name for name in names]
@@ -122,10 +119,11 @@ def test_an_empty_environment_gives_the_same_vectors(
     paths = originals[:100] + write_odd(tmp_path / "odd", pictures[100:])
     embedder = Embedder("auto", dim=128, size=160).eval()
     assert embedder.weights != "none"
-    made = save_bundle(
-        embedder, tmp_path / "made", more=lambda new: export_onnx(embedder, new / ONNX["float32"]) and None
-    )
-    bundle = made.rename(tmp_path / "moved here")
+    save_bundle(embedder, tmp_path / "trained")
+    line = ["-m", "proxemics", "export", tmp_path / "trained", "--out", tmp_path / "made", "--quiet", "--images", "100"]
+    line += ["--data", shared_data / "index.csv", "--where", "dataset=cub200_2010"]
+    subprocess.run([sys.executable, *line], check=True)
+    bundle = (tmp_path / "made").rename(tmp_path / "moved here")
 
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     subprocess.run([*pip, "wheel", "--no-deps", "-w", tmp_path / "wheel", ROOT], check=True)

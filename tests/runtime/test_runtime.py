@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -17,8 +18,12 @@ from proxemics import runtime
 from proxemics.core.errors import ConfigError, ExportError, ImageError, ModelError
 from proxemics.data.preprocess import Preprocess
 from proxemics.evaluation.extract import extract_with_certainty
-from proxemics.models import Embedder
+from proxemics.export.jobs.pictures import open_pictures
+from proxemics.export.jobs.run import embed_pictures
+from proxemics.export.onnx import export_onnx
+from proxemics.models import Embedder, save_bundle
 from proxemics.runtime.exact import ExactPreprocess
+from proxemics.runtime.layout import ONNX
 
 
 def copied(bundle: Path, folder: Path) -> Path:
@@ -213,3 +218,20 @@ def test_both_read_the_same_preprocessing() -> None:
         assert exact.interpolation == how
     assert ExactPreprocess.from_json('{"size": 9, "resize": 9}').mean == Preprocess(size=9, resize=9).mean
     assert ExactPreprocess.from_json('{"size": 9, "resize": 9}').std == Preprocess(size=9, resize=9).std
+
+
+@pytest.mark.data
+def test_what_embed_writes_goes_with_what_a_bundle_says(shared_data: Path, tmp_path: Path) -> None:
+    """The fast pixels of `proxemics embed` and those of the runtime, on photographs and with real weights."""
+    embedder = Embedder("auto", dim=64, size=160).eval()
+    made = save_bundle(
+        embedder, tmp_path / "made", more=lambda new: export_onnx(embedder, new / ONNX["float32"]) and None
+    )
+    table = pd.read_csv(shared_data / "index.csv")
+    table = table[table["dataset"].isin(["cub200_2010", "grocery"])].sample(40, random_state=0)
+    table.to_csv(tmp_path / "some.csv", index=False)
+    embed_pictures(made, open_pictures(str(tmp_path / "some.csv"), root=str(shared_data)), tmp_path / "out.npy")
+    fast = np.load(tmp_path / "out.npy")
+    slow = runtime.load(made, threads=1).embed(shared_data / name for name in table["path"])
+    cosines = (fast * slow).sum(1)
+    assert 0.9999 < cosines.min() <= cosines.max() < 1.00001

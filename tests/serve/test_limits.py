@@ -58,6 +58,21 @@ def code_of(answer: httpx.Response, status: int) -> str:
     return str(body["code"])
 
 
+@pytest.mark.parametrize(
+    ("limits", "code"), [({"decode_timeout_s": 0.02}, "slow_picture"), ({"request_timeout_s": 0.02}, "took_too_long")]
+)
+def test_what_takes_too_long_to_answer_is_503(gallery: Any, serve: Any, limits: dict[str, float], code: str) -> None:
+    hasty = serve(gallery.settings(max_pixels=100_000_000, max_bytes=10_000_000, **limits))
+    answer = post(hasty, png(9000, 9000, depth=8))  # small to send, long to decode
+    assert code_of(answer, 503) == code
+    assert int(answer.headers["retry-after"]) > 0
+    deadline = time.monotonic() + 60
+    while hasty.client.get("/health").status_code != 200:  # until the decoder is done
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    hasty.stop()
+
+
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 

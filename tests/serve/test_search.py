@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ import torch
 from PIL import Image
 from starlette.testclient import TestClient
 
+from proxemics.core.files import write_json
 from proxemics.search.index import Index
 from proxemics.search.items import Items
 from proxemics.serve.app import create_app
@@ -278,3 +282,46 @@ def test_what_an_index_says_is_shown_as_text(gallery: Any, tmp_path: Any) -> Non
         assert "{{7*7}}" in page
         assert client.get("/v1/picture", params={"id": evil}).status_code == 404
         assert client.get("/v1/item", params={"id": evil}).json()["meta"]["path"] == "passwd"
+
+
+def test_certainty_of_the_query_and_of_every_neighbour(gallery: Any, serve: Any, tmp_path: Path) -> None:
+    """A bundle whose lengths mean certainty, and rows that know theirs, as `proxemics embed --kappa` writes them."""
+    shutil.copytree(gallery.bundle, tmp_path / "bundle")
+    paths = [gallery.pictures / name for name in gallery.ids]
+    with torch.inference_mode():
+        pixels = torch.from_numpy(np.stack([gallery.embedder.preprocess(path) for path in paths]))
+        encoded = gallery.embedder.encode(pixels)
+    lengths = encoded.raw.norm(dim=1).numpy()
+    long, middle = (float(np.quantile(lengths, share)) for share in (0.8, 0.5))
+    rows = [
+        {"kappa": long, "kept": 0.2, "error_rate": 0.01}, {"kappa": middle, "kept": 0.5, "error_rate": 0.1},
+        {"kappa": 0.0, "kept": 1.0, "error_rate": 0.25},
+    ]  # fmt: skip
+    found = {"schema": 1, "trained": True, "queries": 400, "errors": 100, "levels": rows}
+    write_json(tmp_path / "bundle" / "certainty.json", found)
+    with Index.open(str(gallery.index), read_only=True) as old:
+        key = old.manifest.key
+    meta = [
+        {"label": name.partition("/")[0], "kappa": float(one)} for name, one in zip(gallery.ids, lengths, strict=True)
+    ]
+    with Index.create(str(tmp_path / "index"), key) as index:
+        index.add(Items.make(gallery.ids, encoded.unit.numpy(), meta))
+        index.add(Items.make(["without"], np.ones((1, 16)), [{"label": "x"}]))
+    service = serve(gallery.settings(model=str(tmp_path / "bundle"), index=str(tmp_path / "index")))
+    word = {
+        name: "high" if one >= long else "medium" if one >= middle else "low"
+        for name, one in zip(gallery.ids, lengths, strict=True)
+    }
+    assert len(set(word.values())) == 3
+    name = next(name for name in gallery.ids if word[name] == "high")
+    by_picture = search(service, (gallery.pictures / name).read_bytes(), k=97)
+    by_id = service.client.get("/v1/neighbours", params={"id": name, "k": 97}).json()
+    for answer in (by_picture, by_id):
+        assert (answer["certainty"]["word"], answer["certainty"]["error_rate"]) == ("high", 0.01)
+        for hit in answer["results"]:
+            told = hit["certainty"]["word"] if hit["certainty"] is not None else None
+            assert told == word.get(hit["id"]), hit
+    assert {hit["id"] for hit in by_picture["results"]} >= {"without", name}
+    page = service.client.get("/page/neighbours", params={"id": name}).text
+    assert "Certainty <b>high</b>" in page
+    assert re.search(r'<span class="sure (high|medium|low)" title="[^"]+">Certainty \1</span>', page)

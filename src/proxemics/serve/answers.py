@@ -18,7 +18,7 @@ from proxemics.search.where import Condition, parse_where
 from proxemics.serve.errors import Refusal
 from proxemics.serve.index_thread import IndexQuery
 from proxemics.serve.pictures import short_meta
-from proxemics.serve.schemas import Hit, Item, Query, SearchAnswer, Seconds, Vote
+from proxemics.serve.schemas import Certainty, Hit, Item, Query, SearchAnswer, Seconds, Vote
 from proxemics.serve.service import Service
 from proxemics.serve.upload import Upload
 
@@ -72,6 +72,7 @@ async def by_id(service: Service, name: str, k: int, where: Sequence[str]) -> Se
     seconds = Seconds(index=time.perf_counter() - started)
     answer = _answer(service, Query(kind="id", key=name, name=""), without(hits, name, k), seconds)
     answer.decision = await service.index.call(lambda _: service.classes.decide(row.vectors[0]))
+    answer.certainty = _certainty(service, row.meta[0])
     return answer
 
 
@@ -200,4 +201,13 @@ def _hit(service: Service, rank: int, name: str, score: float | None, meta: Meta
         label=None if label in (None, "") else str(label),
         meta=short_meta(meta, service.pictures.root),
         picture=f"/v1/picture?{urlencode({'id': name})}" if service.pictures.available else None,
+        certainty=_certainty(service, meta),
     )
+
+
+def _certainty(service: Service, meta: Meta) -> Certainty | None:
+    """Read the length that `proxemics embed --kappa` wrote, where lengths mean certainty."""
+    kappa = meta.get("kappa")
+    if service.scale is None or not isinstance(kappa, float | int) or isinstance(kappa, bool):
+        return None
+    return service.scale.read(float(kappa))

@@ -9,6 +9,17 @@ from pydantic import BaseModel, ConfigDict, Field
 Value = str | int | float | bool | None
 
 
+class Certainty(BaseModel):
+    """How certain the model is of the picture itself, whatever it is compared with."""
+
+    word: Literal["high", "medium", "low"]
+    share: float = Field(ge=0, le=1, description="Share of the run's test pictures that it is more certain than.")
+    error_rate: float | None = Field(
+        description="How many of the test pictures that are at least so certain were answered wrongly, if known."
+    )
+    kappa: float = Field(description="Length of the embedding before it was normalised.")
+
+
 class Hit(BaseModel):
     """One row of the index in an answer."""
 
@@ -21,6 +32,9 @@ class Hit(BaseModel):
     label: str | None
     meta: dict[str, Value] = Field(description="What the index knows about the row; paths are shortened.")
     picture: str | None = Field(description="Where its thumbnail is, or null.")
+    certainty: Certainty | None = Field(
+        None, description="Of the row itself, where the index knows its length as `kappa` and the length has a meaning."
+    )
 
 
 class Vote(BaseModel):
@@ -40,17 +54,6 @@ class Decision(BaseModel):
     threshold: float | None = Field(
         description="The score that is needed; null where none was calibrated, and every picture gets a class."
     )
-
-
-class Certainty(BaseModel):
-    """How certain the model is of the picture itself, whatever it is compared with."""
-
-    word: Literal["high", "medium", "low"]
-    share: float = Field(ge=0, le=1, description="Share of the run's test pictures that it is more certain than.")
-    error_rate: float | None = Field(
-        description="How many of the test pictures that are at least so certain were answered wrongly, if known."
-    )
-    kappa: float = Field(description="Length of the embedding before it was normalised.")
 
 
 class Query(BaseModel):

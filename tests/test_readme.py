@@ -18,7 +18,7 @@ import subprocess
 import sys
 from doctest import DocTestParser
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
 
 import pytest
 import typer
@@ -28,6 +28,8 @@ try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
+
+from proxemics.core.config import EvaluationConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(
@@ -90,8 +92,9 @@ ALL = [block for page in PAGES for block in blocks(page.read_text(encoding="utf-
 def problem(command: str) -> str:
     """Return what is wrong with a command line, or an empty string."""
     words = shlex.split(command, comments=True)
-    while words and re.fullmatch(r"[A-Z][A-Z0-9_]*=.*", words[0]):
+    while words and (words[0] == "nohup" or re.fullmatch(r"[A-Z][A-Z0-9_]*=.*", words[0])):
         words.pop(0)
+    words = words[: next((place for place, word in enumerate(words) if word in (">", "2>&1", "&")), len(words))]
     if not words:
         return "no command"
     program, arguments = words[0].removeprefix(".venv/bin/"), words[1:]
@@ -178,6 +181,26 @@ def dead_links(page: Path) -> list[str]:
         for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
         if not (page.parent / target).exists()
     ]
+
+
+def test_no_block_of_commands_escapes() -> None:
+    """A block without a language is not looked at above, so it must hold no command."""
+    found = []
+    for page in PAGES:
+        language: str | None = None
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            if line.lstrip().startswith("```"):
+                language = line.strip().removeprefix("```") if language is None else None
+            elif language == "" and re.match(r"\s*(\$ |nohup |proxemics |make |pip )", line):
+                found.append(f"{page.name}:{number}: {line}")
+    assert found == []
+
+
+@pytest.mark.parametrize("protocol", get_args(EvaluationConfig.model_fields["protocol"].annotation))
+def test_every_protocol_has_a_page(protocol: str) -> None:
+    page = (ROOT / "docs" / "protocols" / f"{protocol}.md").read_text(encoding="utf-8")
+    assert f"--protocol {protocol}" in page or f"evaluation.protocol={protocol}" in page
+    assert f"protocols/{protocol}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

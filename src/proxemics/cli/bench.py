@@ -33,7 +33,7 @@ def list_sets() -> None:
         typer.echo(f"{key}: {one.title}, {sum(len(panel.rows) for panel in panels)} rows")
         for panel in panels:
             typer.echo(f"    {panel.protocol.title} ({_how(panel)})")
-    typer.echo("CenterPolar has published no number that could be had; pacs, office_home and domainnet have no rows.")
+    typer.echo("CenterPolar has published no number that could be had; pacs, office-home and domainnet have no rows.")
 
 
 @app.command()

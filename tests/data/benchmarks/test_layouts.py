@@ -301,6 +301,9 @@ def test_a_source_domain_leaves_nothing_of_it_to_learn_elsewhere(trees: Trees, t
         load_office_home(tmp_path, source="Arts", expected=expected)
     (tmp_path / "OfficeHomeDataset_10072016/Real World").rename(tmp_path / "OfficeHomeDataset_10072016/RealWorld")
     assert set(load_office_home(tmp_path, expected=expected)["domain"]) == set(expected.parts)
+    (tmp_path / "OfficeHomeDataset_10072016/RealWorld").rename(tmp_path / "OfficeHomeDataset_10072016/Photos")
+    with pytest.raises(DataError, match=r"Office-Home is not complete in .*: missing Real World"):
+        load_office_home(tmp_path, expected=expected)
 
 
 def test_official_numbers_add_up() -> None:

@@ -1,8 +1,8 @@
 """A bundle where there is no torch: ONNX Runtime, Pillow and NumPy read, prepare and embed pictures.
 
-The pixels are those of :meth:`proxemics.data.Preprocess.crop_exact`, by the same code; the fast engine that training and
-``proxemics embed`` use differs from them by one grey level now and then. ``proxemics export`` writes the bundles that
-this module runs.
+The pixels are those of :meth:`proxemics.data.Preprocess.crop_exact`, by the same code; those of the fast engine, which
+training and ``proxemics embed`` use, differ by one grey level now and then. ``proxemics export`` writes the bundles
+that this module runs.
 
 Example:
     model = proxemics.runtime.load("bundle")

@@ -1,0 +1,23 @@
+"""Tables on pages are those of the result files."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from _page import on_page
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(("name", "page"), [("emoji5", "emoji5"), ("bias_cards", "probes")])
+def test_the_page_shows_the_result_file(name: str, page: str) -> None:
+    whole = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    shown = importlib.import_module(name).tables(whole)
+    assert shown.count("\n") > 5
+    assert on_page(ROOT / "docs" / f"{page}.md", name) == shown

@@ -28,7 +28,10 @@ def enrol(
     index: IndexOption = None,
     weighting: Annotated[
         Literal["auto", "equal", "length"],
-        typer.Option("--weighting", help="length: certain pictures weigh more, where training made lengths mean that."),
+        typer.Option(
+            "--weighting",
+            help="length: certain pictures weigh more, if training made lengths mean that. Default: equal.",
+        ),
     ] = "auto",
     replace: Annotated[
         bool, typer.Option("--replace", help="Begin the classes anew instead of adding pictures to them.")

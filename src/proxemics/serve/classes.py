@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from proxemics.core.errors import SearchError
 from proxemics.evaluation.operating_point import Threshold
 from proxemics.evaluation.threshold_file import Thresholds, load_thresholds, thresholds_path
-from proxemics.search.classes.book import ClassBook, Weighting, check_name
+from proxemics.search.classes.book import ClassBook, check_name
 from proxemics.search.classes.decide import decide
 from proxemics.search.classes.rows import enrolled_rows, put_rows, take_rows
 from proxemics.search.classes.store import TENSORS, changing_book, load_book
@@ -31,13 +31,11 @@ class Classes:
         home: folder of the book.
         key: of the model.
         thresholds: calibrated ones, or None.
-        weighting: of a book that begins here; see :class:`proxemics.search.classes.book.ClassBook`.
     """
 
     home: Path
     key: ModelKey
     thresholds: Thresholds | None = None
-    weighting: Weighting = "equal"
     _book: ClassBook | None = field(default=None, repr=False)
     _stamp: tuple[int, int] | None = field(default=None, repr=False)
 
@@ -108,8 +106,7 @@ class Classes:
         """
         with _refused():
             check_name(label)
-        begun = (self.home / TENSORS).is_file()
-        with changing_book(self.home, self.key, weighting=None if begun else self.weighting, create=True) as book:
+        with changing_book(self.home, self.key, create=True) as book:
             with _refused():
                 book.enrol([label] * len(names), vectors, lengths)
             counted = Enrolled(label=label, pictures=book[label].count, classes=len(book))
@@ -147,20 +144,19 @@ def _refused() -> Iterator[None]:
         raise Refusal(422, "cannot_enrol", str(error)) from error
 
 
-def open_classes(model: Path, home: Path | None, key: ModelKey, *, weighting: Weighting = "equal") -> Classes:
+def open_classes(model: Path, home: Path | None, key: ModelKey) -> Classes:
     """Read the thresholds of a model, and look at its class book.
 
     Args:
         model: a run folder or a bundle folder.
         home: folder of the book; None: beside the weights.
         key: of the model.
-        weighting: of a book that begins here.
 
     Raises:
         ProxemicsError: book or thresholds are damaged or belong to another model.
     """
     beside = thresholds_path(model)
     thresholds = load_thresholds(model, key) if beside.exists() else None
-    classes = Classes(home or beside.parent, key, thresholds, weighting)
+    classes = Classes(home or beside.parent, key, thresholds)
     _ = classes.book
     return classes

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from proxemics.export.engines.base import Engine
-from proxemics.search.classes.book import Weighting
 from proxemics.search.items import Hits
 from proxemics.search.manifest import ModelKey
 from proxemics.search.open import backend_of
@@ -168,8 +167,7 @@ def open_service(settings: ServeSettings) -> Service:
     try:
         index.call_now(lambda opened: opened.manifest.check(key))
         scale = read_scale(settings.model)
-        weighting: Weighting = "length" if scale is not None else "equal"
-        classes = open_classes(settings.model, settings.classes, key, weighting=weighting)
+        classes = open_classes(settings.model, settings.classes, key)
         service = Service(settings, engine, index, classes, scale)
         service.warm_up()
         return service

@@ -15,7 +15,7 @@ from proxemics.evaluation.threshold_file import load_thresholds
 from proxemics.evaluation.thresholds import calibrate_pairs
 from proxemics.models.embedder import Embedder
 from proxemics.search.classes.calibration import Wanted, calibrate_model
-from proxemics.search.classes.enrolment import enrol_folder
+from proxemics.search.classes.enrolment import enrol_folder, forget_classes
 from proxemics.search.classes.pictures import open_for_classes
 
 PAIRS = Wanted(kind="verify", target=0.05)
@@ -107,11 +107,12 @@ def test_a_run_without_validation_classes(run_folder: Path) -> None:
         calibrate_model(run_folder, PAIRS)
 
 
-def test_where_lengths_are_certainties_they_weigh_in_the_templates(run_folder: Path) -> None:
+def test_where_the_book_weighs_by_length_the_templates_do(run_folder: Path, many_classes: Path) -> None:
     plain = calibrate_model(run_folder, LOOKUP).point
     config = make_config({"data": {"workers": 0}, "methods": {"probabilistic": {}}, "train": {"select": "last"}})
     save_config(config, run_folder / "config.yaml")
-    assert open_for_classes(run_folder).weighting == "length"
+    enrol_folder(run_folder, many_classes / "class26", weighting="length")
+    forget_classes(run_folder, ["class26"])
     found = calibrate_model(run_folder, LOOKUP)
     assert found.point.by_count[1].threshold != plain.by_count[1].threshold
     assert found.point.by_count[0].threshold == pytest.approx(plain.by_count[0].threshold)

@@ -209,9 +209,10 @@ def test_another_model_cannot_use_the_book_nor_the_thresholds(run_folder: Path, 
     assert calibrate_model(run_folder, Wanted(kind="identify", target=0.4, pictures=(5,))).point.gallery == 13
 
 
-def test_certain_pictures_weigh_more_where_that_was_trained(run_folder: Path, many_classes: Path) -> None:
+def test_certain_pictures_weigh_more_where_that_is_asked_for(run_folder: Path, many_classes: Path) -> None:
     save_config(make_config({"data": {"workers": 0}, "methods": {"probabilistic": {}}}), run_folder / "config.yaml")
-    assert enrol_folder(run_folder, many_classes / "class26").weighting == "length"
+    assert enrol_folder(run_folder, many_classes / "class26", weighting="length").weighting == "length"
+    assert enrol_folder(run_folder, many_classes / "class28").weighting == "length"  # as the book does
     book = load_book(run_folder / "bundle")
     _, lengths = extract_with_certainty(
         open_for_classes(run_folder).embedder, sorted((many_classes / "class26").iterdir())

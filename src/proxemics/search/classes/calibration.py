@@ -223,10 +223,10 @@ def _refuse_test_pictures(model: OpenModel, rows: pd.DataFrame) -> None:
 def _book_facts(model: OpenModel) -> tuple[int | None, Weighting]:
     """How many classes are enrolled with this model, and how their pictures weigh."""
     if not (model.home / TENSORS).is_file():
-        return None, model.weighting
+        return None, "equal"
     book = load_book(model.home)
     if book.key != model.key:
-        return None, model.weighting
+        return None, "equal"
     return (len(book) or None), book.weighting
 
 

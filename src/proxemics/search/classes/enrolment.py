@@ -69,7 +69,7 @@ def enrol_folder(
         name: of the one class; the folder's name if None.
         book: folder of the class book; beside the weights if None.
         index: address of an index that gets the pictures as rows too.
-        weighting: ``auto``: as an existing book does; a new one by length where the run trained it, else equal.
+        weighting: ``auto``: as an existing book does, and equally in a new one.
         replace: forget what the classes had before.
         settings: assignments such as ``data.workers=2``.
         reporter: hears of progress.
@@ -86,7 +86,7 @@ def enrol_folder(
             opened_index.manifest.check(opened.key)
         units, lengths = embed_table(opened, frame, settings=settings, reporter=reporter, task="enrol")
         threshold = identify_threshold(opened)
-        chosen = _weighting(opened, place, weighting)
+        chosen = _weighting(place, weighting)
         with changing_book(place, opened.key, weighting=chosen, create=True) as classes:
             labels = frame["label"].to_list()
             if replace:
@@ -170,10 +170,10 @@ def identify_threshold(model: OpenModel) -> Threshold | None:
     return None if found.identify is None else found.identify.point
 
 
-def _weighting(model: OpenModel, place: Path, asked: str) -> Weighting | None:
+def _weighting(place: Path, asked: str) -> Weighting | None:
     """The weighting to insist on: that which was asked for, None for an existing book, or that of a new one."""
     if asked == "auto":
-        return None if (place / TENSORS).is_file() else model.weighting
+        return None if (place / TENSORS).is_file() else "equal"
     if asked == "length":
         return "length"
     if asked != "equal":

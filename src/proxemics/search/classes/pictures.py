@@ -15,9 +15,7 @@ from proxemics.core.config import Config, make_config
 from proxemics.core.errors import DataError
 from proxemics.data.folders import scan_folder
 from proxemics.data.sources import load_table
-from proxemics.evaluation.lengths import length_is_trained, length_varies
 from proxemics.models.embedder import Embedder
-from proxemics.search.classes.book import Weighting
 from proxemics.search.manifest import ModelKey
 from proxemics.training.build import build_fabric
 from proxemics.training.evaluate_run import open_model
@@ -41,13 +39,6 @@ class OpenModel:
     key: ModelKey
     home: Path
     run: RunFolder | None
-
-    @property
-    def weighting(self) -> Weighting:
-        """How much pictures weigh in a class: by their length if the run trained it to be a certainty, else equally."""
-        if self.run is None or not self.run.config.exists() or not length_varies(self.embedder):
-            return "equal"
-        return "length" if length_is_trained(self.run.read_config().methods) else "equal"
 
 
 def open_for_classes(model: str | Path) -> OpenModel:

@@ -64,6 +64,24 @@ def test_the_verdict_says_what_training_did(
     assert expected in verdict(number(trained, untrained, spread))
 
 
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        ([0.01, 0.05], "by 3.0 points over the untrained trunk (95 % interval over the same queries: +1.0 to +5.0)."),
+        (
+            [-0.02, 0.05],
+            "(95 % interval over the same queries: -2.0 to +5.0), so with this many test classes it may be",
+        ),
+    ],
+)
+def test_the_verdict_goes_by_the_paired_difference(interval: list[float], expected: str) -> None:
+    """The intervals of the two overlap, which says nothing: both were asked the same queries."""
+    trained = {**row("none", 0.53, 0.05), "over_untrained": {"recall_at_1": {"difference": 0.03, "interval": interval}}}
+    numbers = collect_numbers({"rows": [trained, row("frozen", 0.5, 0.05)]})
+    (only,) = [one for one in numbers if one.name == "recall_at_1"]
+    assert expected in verdict(only)
+
+
 def test_without_an_untrained_row_nothing_is_claimed() -> None:
     (only,) = collect_numbers({"rows": [row("none", 0.5)]})
     assert only.difference is None

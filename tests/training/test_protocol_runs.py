@@ -94,6 +94,11 @@ def test_a_mean_over_domains_is_compared_as_such(single: Path, table: Path, tmp_
     assert [one["num_queries"] for one in row["tasks"].values()] == [20, 12]
     values = [one["metrics"]["map_at_r"] for one in row["tasks"].values()]
     assert row["metrics"]["map_at_r"] == pytest.approx(np.mean(values), abs=1e-12)
+    gain = row["over_untrained"]["map_at_r"]
+    assert gain["difference"] == pytest.approx(
+        row["metrics"]["map_at_r"] - result["rows"][1]["metrics"]["map_at_r"], abs=1e-6
+    )
+    assert gain["interval"][0] <= gain["difference"] <= gain["interval"][1]
     found = compare(read_runs(runs, untrained=True), metrics=["map_at_r"], resamples=20)
     (part,) = found.parts
     assert part.lines[0].entries[0].mean == pytest.approx(row["metrics"]["map_at_r"], abs=1e-9)

@@ -41,12 +41,14 @@ class Number:
         about: how to read it.
         trained: with interval.
         untrained: with interval; its value is None when nothing was measured.
+        paired: interval of trained minus untrained over the same queries; None where it is not known.
     """
 
     name: str
     about: Explanation
     trained: Estimate
     untrained: Estimate
+    paired: tuple[float, float] | None = None
 
     @property
     def difference(self) -> float | None:
@@ -100,7 +102,15 @@ def collect_numbers(result: Mapping[str, Any]) -> list[Number]:
     trained, frozen = pick_rows(result)
     names = list(dict.fromkeys([*trained.get("metrics", {}), *frozen.get("metrics", {})]))
     names.sort(key=_place)
-    return [Number(name, explain(name), estimate_of(trained, name), estimate_of(frozen, name)) for name in names]
+    return [
+        Number(name, explain(name), estimate_of(trained, name), estimate_of(frozen, name), _paired(trained, name))
+        for name in names
+    ]
+
+
+def _paired(row: Mapping[str, Any], name: str) -> tuple[float, float] | None:
+    interval = row.get("over_untrained", {}).get(name, {}).get("interval")
+    return (float(interval[0]), float(interval[1])) if interval else None
 
 
 def _place(name: str) -> int:
@@ -142,6 +152,11 @@ def verdict(number: Number | None) -> str:
     amount = abs(number.difference) * 100 if number.about.share else abs(number.difference)
     unit = " points" if number.about.share else ""
     text = f"Training {helped} {title} by {amount:.1f}{unit} over the untrained trunk"
+    if number.paired is not None:
+        scale = 100 if number.about.share else 1
+        low, high = (scale * end for end in number.paired)
+        chance = ", so with this many test classes it may be chance" if low <= 0 <= high else ""
+        return f"{text} (95 % interval over the same queries: {low:+.1f} to {high:+.1f}){chance}."
     if number.trained.known_interval is None or number.untrained.known_interval is None:
         return f"{text}."
     if number.apart:

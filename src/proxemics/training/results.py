@@ -7,20 +7,24 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from proxemics.core.config import Config, EvaluationConfig
 from proxemics.core.files import atomic_path
 from proxemics.data.table import fingerprint
 from proxemics.evaluation.assess import Assessment
 from proxemics.evaluation.combine import TASK
+from proxemics.evaluation.paired import class_sums, paired_bootstrap
 from proxemics.evaluation.protocols.four_folds import FOLDS
 from proxemics.evaluation.result import EvaluationResult
 from proxemics.models.embedder import Embedder
 from proxemics.training import facts
 from proxemics.training.loop import Progress
-from proxemics.training.tables import count_splits, dataset_name
+from proxemics.training.tables import count_splits, dataset_name, rows_of
 
 SCHEMA = 1
+PAIRED = ("recall_at_1", "map_at_r")
+"""Metrics whose gain over the untrained trunk gets an interval."""
 
 
 def trace(config: Config, table: pd.DataFrame) -> dict[str, Any]:
@@ -124,14 +128,20 @@ def describe_run(
         else f"epoch {progress.best_epoch + 1} of {progress.epoch}, chosen by {train.select} on the validation classes"
     )
     size = embedder.preprocess.size
+    rows = [
+        result_row(config, one, method=method, split=f"test; {rule}" if method != "frozen" else "test", size=size)
+        for method, one in found.items()
+    ]
+    if "frozen" in found and config.evaluation.bootstrap:
+        labels = rows_of(table, "test")["label"].astype(str).to_numpy()
+        for row, one in zip(rows, found.values(), strict=True):
+            if row["method"] != "frozen":
+                row["over_untrained"] = _paired(one, found["frozen"], labels, config)
     return {
         **trace(config, table),
         "selection": rule,
         "model": embedder.describe(),
-        "rows": [
-            result_row(config, one, method=method, split=f"test; {rule}" if method != "frozen" else "test", size=size)
-            for method, one in found.items()
-        ],
+        "rows": rows,
         "history": progress.history,
         "timing": {"training_seconds": round(progress.seconds, 1), "steps": progress.step},
         "peak_memory_mb": facts.peak_memory_mb(),
@@ -164,6 +174,20 @@ def per_class(found: Assessment, rows: pd.DataFrame) -> dict[str, Any]:
         "count": kept.tolist(),
         **{name: [round(float(value), 6) for value in values] for name, values in sums.items()},
     }
+
+
+def _paired(first: Assessment, second: Assessment, labels: NDArray[Any], config: Config) -> dict[str, Any]:
+    """Return the difference of two models over the same queries, with its interval over test classes."""
+    queries, weight = labels[first.selection.query], first.result.per_query.get("weight", 1.0)
+    found = {}
+    for name in (name for name in PAIRED if name in first.result.query_metrics):
+        one, other = (np.asarray(part.result.per_query[name], np.float64) * weight for part in (first, second))
+        estimate = paired_bootstrap(
+            [class_sums(one, other, queries)], resamples=config.evaluation.bootstrap, seed=config.seed
+        )
+        interval = [round(estimate.low, 6), round(estimate.high, 6)] if estimate.low == estimate.low else None
+        found[name] = {"difference": round(estimate.difference, 6), "interval": interval}
+    return found
 
 
 def save_per_query(found: Assessment, rows: pd.DataFrame, path: Path) -> None:

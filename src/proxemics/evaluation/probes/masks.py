@@ -214,7 +214,7 @@ def estimate_masks(embedder: Embedder, pictures: Tensor, *, name: str, device: t
         gate = border_gate(maps.flatten(2).transpose(1, 2), grid).view(-1, 1, *grid)
         wide = functional.interpolate(1 - gate, pictures.shape[2:], mode="bilinear", align_corners=False)
         values.append(((wide[:, 0] - 0.5) * 4 + 0.5).clamp(0, 1).cpu())
-    return usable(torch.cat(values), "automatic", f"stage {stage} of {name}")
+    return usable(torch.cat(values), "automatic", f"{stage} of {name}")
 
 
 def gate_stage(embedder: Embedder, picture: Tensor, device: torch.device | str = "cpu") -> str:

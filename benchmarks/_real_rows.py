@@ -108,14 +108,16 @@ def numbers(sums: pd.DataFrame, dataset: str) -> dict[str, Any]:
 
 
 def per_class(sums: pd.DataFrame, dataset: str) -> dict[str, Any]:
-    """Return the class sums of the measure that counts, weighted so that pairs count alike."""
+    """Return the class sums of the measure that counts, weighted so that pairs count alike, as `evaluate` does."""
     first = next(iter(MEASURES[dataset].values()))
     found = {metric: measure_sums(sums, first, metric) for metric in ("recall_at_1", "map_at_r")}
     one = next(iter(found.values()))
+    asked = sums[[pair in first for pair in zip(sums["query"], sums["gallery"], strict=True)]]
+    scale = float(asked["count"].sum()) / len(first)
     return {
         "labels": one.names.tolist(),
-        "count": [round(float(value), 8) for value in one.count],
-        **{metric: [round(float(value), 8) for value in of.total] for metric, of in found.items()},
+        "count": [round(float(value) * scale, 8) for value in one.count],
+        **{metric: [round(float(value) * scale, 8) for value in of.total] for metric, of in found.items()},
     }
 
 

@@ -142,3 +142,15 @@ def test_intervals_cover_the_truth(seeds: int, shared: bool, least: float, most:
         )
         inside += found.low <= 0.1 <= found.high
     assert least <= inside / trials <= most
+
+
+def test_a_constant_gain_over_tasks_of_unequal_size_is_certain() -> None:
+    """A mean over tasks weighs queries; classes must then be weighed alike in sum and in count."""
+    generator = np.random.default_rng(0)
+    sizes = (1000, 50)
+    weights = np.repeat([sum(sizes) / 2 / size for size in sizes], sizes)
+    names = np.concatenate([generator.choice(20, 1000).astype(str), generator.choice(10, 50).astype(str)])
+    base = generator.random(sum(sizes))
+    sums = class_sums((base + 0.3) * weights, base * weights, names, weights=weights)
+    found = paired_bootstrap([sums])
+    assert (found.low, found.difference, found.high) == pytest.approx((0.3, 0.3, 0.3))

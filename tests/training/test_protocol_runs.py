@@ -127,6 +127,36 @@ def test_evaluate_takes_the_protocol_as_a_flag(single: Path, tmp_path: Path) -> 
         CliRunner().invoke(app, ["evaluate", str(single), "--protocol", "other"], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("protocol", ["zero_shot", "leave_one_domain_out"])
+def test_a_result_file_has_the_interval_of_its_run_folders(table: Path, tmp_path: Path, protocol: str) -> None:
+    """Tasks of unequal size, and a class with one picture, which is a lone query and no class of the interval."""
+    frame = pd.read_csv(table)
+    lonely = frame[frame["split"] == "test"]["label"].iloc[0]
+    frame = frame[(frame["label"] != lonely) | ~frame["label"].duplicated()]
+    changed = table.with_name(f"lonely_{protocol}.csv")
+    frame.to_csv(changed, index=False)
+    files, folders = [], []
+    for name, dim in (("a", 8), ("b", 2)):  # two numbers are too few for the classes
+        more = [f"evaluation.protocol={protocol}", "evaluation.absent=keep", f"model.dim={dim}"]
+        fit(config_of(changed, *more), tmp_path / name)
+        result = evaluate(tmp_path / name)
+        assert lonely not in result["rows"][0]["per_class"]["labels"] or protocol != "zero_shot"
+        result["rows"][0]["method"] = name
+        write_json(tmp_path / f"{name}.json", result)
+        files.append(str(tmp_path / f"{name}.json"))
+        folders.append(f"{name}={tmp_path / name}")
+    estimates = []
+    for places in (files, folders):
+        (part,) = compare(read_compared(places), metrics=["map_at_r"]).parts
+        difference = part.lines[1].entries[0].difference
+        assert difference is not None
+        estimates.append(difference.estimate)
+    one, other = estimates
+    assert one.num_classes == other.num_classes
+    assert (one.difference, one.low, one.high) == pytest.approx((other.difference, other.low, other.high), abs=1e-5)
+    assert one.low < one.high
+
+
 def test_what_evaluate_wrote_can_be_compared(single: Path, tmp_path: Path) -> None:
     files = []
     for seed in (1, 2):

@@ -97,7 +97,7 @@ def select_tasks(frame: pd.DataFrame, evaluation: EvaluationConfig) -> Tasks:
     return _single(zero_shot(table))
 
 
-def is_mean(evaluation: EvaluationConfig) -> bool:
+def _is_mean(evaluation: EvaluationConfig) -> bool:
     """Say whether the number of a protocol is a mean over tasks, however many there are."""
     pairs = evaluation.protocol == "cross_domain" and not evaluation.query_domain
     return pairs or evaluation.protocol in ("leave_one_domain_out", "single_domain")
@@ -187,8 +187,8 @@ def _has_what_is_needed(evaluation: EvaluationConfig, rows: pd.DataFrame) -> boo
     if evaluation.protocol == "leave_one_domain_out":
         return len(domains) > 1
     if evaluation.protocol == "cross_domain":
-        wanted = {evaluation.query_domain, evaluation.gallery_domain}
-        return len(domains) > 1 if evaluation.gallery_domain is None else wanted <= domains
+        named = {one for one in (evaluation.query_domain, evaluation.gallery_domain) if one}
+        return len(domains) > 1 and named <= domains
     return evaluation.protocol == "zero_shot"
 
 
@@ -228,7 +228,7 @@ def assess(
     beside = {name: _measure(embeddings, frame, one, settings, seed, cheap) for name, one in tasks.beside.items()}
     ((name, selection), *more) = tasks.headline.items()
     result = found[name]
-    several = bool(more) or is_mean(evaluation)
+    several = bool(more) or _is_mean(evaluation)
     if several:
         selection = combine_selections(evaluation.protocol, tasks.headline)
         sizes = {task: len(one.gallery) for task, one in tasks.headline.items()}

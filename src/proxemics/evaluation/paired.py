@@ -29,7 +29,7 @@ class ClassSums:
     Attributes:
         names: (C,) class names, sorted.
         total: (C,) float, sum over the queries of the class of first minus second.
-        count: (C,) float, number of those queries.
+        count: (C,) float, number of those queries, or the sum of their weights.
     """
 
     names: NDArray[np.str_]
@@ -96,7 +96,11 @@ def match_queries(
 
 
 def class_sums(
-    first: NDArray[np.float64], second: NDArray[np.float64], classes: Sequence[str] | NDArray[np.str_]
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    classes: Sequence[str] | NDArray[np.str_],
+    *,
+    weights: NDArray[np.float64] | None = None,
 ) -> ClassSums:
     """Add up the differences within each class.
 
@@ -104,6 +108,7 @@ def class_sums(
         first: (Q,) per-query values of one run; NaN where the query counts in no mean.
         second: (Q,) those of the other run for the same queries.
         classes: (Q,) class of each query.
+        weights: (Q,) what the values were multiplied by, as in a mean over tasks of unequal size; None: 1.
 
     Raises:
         EvaluationError: lengths differ, a query counts in only one run, or none counts.
@@ -125,7 +130,8 @@ def class_sums(
         raise EvaluationError("No query counts in both runs, so there is nothing to compare.")
     found, codes = np.unique(names[known], return_inverse=True)
     total = np.bincount(codes, weights=(a - b)[known], minlength=len(found)).astype(np.float64)
-    return ClassSums(found, total, np.bincount(codes, minlength=len(found)).astype(np.float64))
+    counted = np.ones(len(codes)) if weights is None else np.asarray(weights, np.float64)[known]
+    return ClassSums(found, total, np.bincount(codes, weights=counted, minlength=len(found)).astype(np.float64))
 
 
 def paired_bootstrap(

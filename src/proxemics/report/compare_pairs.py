@@ -93,6 +93,6 @@ def _by_query(first: Run, second: Run, metric: str) -> ClassSums | None:
         return None
     try:
         rows = match_queries(first.query_paths, second.query_paths)
-        return class_sums(values, others[rows], first.queries["label"].to_numpy(str))
+        return class_sums(values, others[rows], first.queries["label"].to_numpy(str), weights=first.weights)
     except EvaluationError as error:
         raise EvaluationError(f"{first.folder} and {second.folder} cannot be compared: {error}") from None

@@ -105,7 +105,13 @@ class Run:
         values = self.values(metric)
         if values is None:
             return None
-        return class_sums(values, np.where(np.isnan(values), np.nan, 0.0), self.queries["label"].to_numpy(str))
+        nothing = np.where(np.isnan(values), np.nan, 0.0)
+        return class_sums(values, nothing, self.queries["label"].to_numpy(str), weights=self.weights)
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None:
+        """(Q,) what the values of the queries were multiplied by; None: nothing."""
+        return self.queries["weight"].to_numpy(np.float64) if "weight" in self.queries else None
 
     @cached_property
     def card(self) -> dict[str, Any] | None:

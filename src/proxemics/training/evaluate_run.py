@@ -20,8 +20,9 @@ from proxemics.methods.build import methods_label
 from proxemics.models.bundle import load_bundle
 from proxemics.models.embedder import Embedder
 from proxemics.training.build import build_fabric
+from proxemics.training.class_sums import per_class
 from proxemics.training.log import Reporter, Silent
-from proxemics.training.results import per_class, result_row, trace
+from proxemics.training.results import result_row, trace
 from proxemics.training.run_folder import RunFolder
 from proxemics.training.shards import embed_rows_with_certainty
 from proxemics.training.tables import check_unseen, rows_of, settle_protocol
@@ -102,7 +103,7 @@ def evaluate(
                     split=split if source is None else "all",
                     size=embedder.preprocess.size,
                 ),
-                "per_class": per_class(found, rows),
+                "per_class": per_class(found, rows["label"].to_numpy()),
             }
         ],
     }

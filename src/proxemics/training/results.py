@@ -7,24 +7,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from proxemics.core.config import Config, EvaluationConfig
 from proxemics.core.files import atomic_path
 from proxemics.data.table import fingerprint
 from proxemics.evaluation.assess import Assessment
 from proxemics.evaluation.combine import TASK
-from proxemics.evaluation.paired import class_sums, paired_bootstrap
 from proxemics.evaluation.protocols.four_folds import FOLDS
 from proxemics.evaluation.result import EvaluationResult
 from proxemics.models.embedder import Embedder
 from proxemics.training import facts
+from proxemics.training.class_sums import paired_differences
 from proxemics.training.loop import Progress
 from proxemics.training.tables import count_splits, dataset_name, rows_of
 
 SCHEMA = 1
-PAIRED = ("recall_at_1", "map_at_r")
-"""Metrics whose gain over the untrained trunk gets an interval."""
 
 
 def trace(config: Config, table: pd.DataFrame) -> dict[str, Any]:
@@ -136,7 +133,7 @@ def describe_run(
         labels = rows_of(table, "test")["label"].astype(str).to_numpy()
         for row, one in zip(rows, found.values(), strict=True):
             if row["method"] != "frozen":
-                row["over_untrained"] = _paired(one, found["frozen"], labels, config)
+                row["over_untrained"] = paired_differences(one, found["frozen"], labels, config)
     return {
         **trace(config, table),
         "selection": rule,
@@ -146,48 +143,6 @@ def describe_run(
         "timing": {"training_seconds": round(progress.seconds, 1), "steps": progress.step},
         "peak_memory_mb": facts.peak_memory_mb(),
     }
-
-
-def per_class(found: Assessment, rows: pd.DataFrame) -> dict[str, Any]:
-    """Add up the queries of each class: all that paired differences need, small enough for a result file.
-
-    Args:
-        found: the measurement.
-        rows: the table that it is about.
-
-    Returns:
-        ``labels``; ``count``, their queries with a picture to find; and the sums of each metric that is a mean over
-        queries.
-    """
-    per_query, metrics = found.result.per_query, found.result.query_metrics
-    labels = rows["label"].astype(str).to_numpy()[found.selection.query]
-    names, places = np.unique(labels, return_inverse=True)
-    weight = np.asarray(per_query.get("weight", np.ones(len(labels))), np.float64)
-    counted = ~np.isnan(np.asarray(per_query[metrics[0]], np.float64))
-    sums = {
-        name: np.bincount(places, np.where(counted, np.asarray(per_query[name], np.float64) * weight, 0), len(names))
-        for name in metrics
-    }
-    kept = np.bincount(places, counted, len(names)).astype(int)
-    return {
-        "labels": names.tolist(),
-        "count": kept.tolist(),
-        **{name: [round(float(value), 6) for value in values] for name, values in sums.items()},
-    }
-
-
-def _paired(first: Assessment, second: Assessment, labels: NDArray[Any], config: Config) -> dict[str, Any]:
-    """Return the difference of two models over the same queries, with its interval over test classes."""
-    queries, weight = labels[first.selection.query], first.result.per_query.get("weight", 1.0)
-    found = {}
-    for name in (name for name in PAIRED if name in first.result.query_metrics):
-        one, other = (np.asarray(part.result.per_query[name], np.float64) * weight for part in (first, second))
-        estimate = paired_bootstrap(
-            [class_sums(one, other, queries)], resamples=config.evaluation.bootstrap, seed=config.seed
-        )
-        interval = [round(estimate.low, 6), round(estimate.high, 6)] if estimate.low == estimate.low else None
-        found[name] = {"difference": round(estimate.difference, 6), "interval": interval}
-    return found
 
 
 def save_per_query(found: Assessment, rows: pd.DataFrame, path: Path) -> None:

@@ -89,16 +89,14 @@ def _only_source(table: pd.DataFrame, source: str) -> pd.DataFrame:
     seen = table["split"].isin(["train", "val"]).to_numpy()
     inside = (table["domain"] == source).to_numpy()
     if not (seen & inside).any():
-        known = sorted(set(table["domain"]))
-        raise DataError(
-            f"No training picture has the source domain {source!r}; there are {', '.join(known)}."
-            f"{did_you_mean(source, known)}"
-        )
+        known = [str(one) for one in sorted(set(table["domain"])) if one]
+        there = f"there are {', '.join(known)}" if known else "the table has none (data.domain names their column)"
+        raise DataError(f"No training picture has the source domain {source!r}; {there}.{did_you_mean(source, known)}")
     return _with_split(table, np.where(seen & ~inside, "", table["split"].to_numpy(object)))
 
 
 def source_domain(config: Config, table: pd.DataFrame) -> str:
-    """Return the training domain of single_domain: the one that is named, or the only one of the training rows.
+    """Return the training domain: the one that is named, or the only one of the training rows.
 
     Raises:
         ConfigError: none is named and there are several.

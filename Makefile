@@ -11,7 +11,6 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 # More arguments for pytest, for example: make test ARGS="--slow tests/losses"
 ARGS ?=
-# Those named real_* take hours, and pictures that are not in the repository; run them by hand.
 # Those that need pictures of their own, or hours, are run by hand.
 BY_HAND := bias_cards.py _% real_% controlled% doctor.py embed.py emoji5.py enrol.py report.py
 BENCHMARKS ?= $(filter-out $(addprefix benchmarks/,$(BY_HAND)),$(wildcard benchmarks/*.py))

@@ -213,8 +213,12 @@ def test_a_stopped_migrate_goes_on(run: Run, place: str) -> None:
     assert (code, out.startswith("12 of 12 rows")) == (0, True), err
     with Index.open("copy") as copy:
         copy.add(Items.make(["stranger"], np.ones((1, 8))))
+        name = next(iter(copy.scan(1))).ids[0]
+        copy.upsert(Items.make([name], np.ones((1, 8)), [{"price": 9}]))
     code, _, err = run("migrate", place, "copy", "--kind", "exact", "--resume")
-    assert (code, "has 12 rows and" in err) == (1, True)
+    assert (code, "copy holds 'stranger', which i does not, so it is no copy that was begun" in err) == (2, True)
+    with Index.open("copy", read_only=True) as copy:
+        assert copy.get([name]).meta == [{"price": 9}]  # nothing was changed
 
 
 def test_a_stopped_reindex_embeds_only_what_is_missing(

@@ -12,6 +12,7 @@ CODE = '''
 import json, socket, sys
 
 def blocked(*arguments, **options):
+    print("the network was used", file=sys.stderr, flush=True)
     raise RuntimeError("the network was used")
 
 class Local(socket.socket):
@@ -57,7 +58,7 @@ def test_from_training_to_search_without_network_and_home(tiny_folder: Path, tmp
         ["identify", "bundle", str(query), "--quiet"],
     ]
     environment = {key: value for key, value in os.environ.items() if key not in ("PROXEMICS_CACHE", "XDG_CACHE_HOME")}
-    environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": "/proc/none", "HOME": "/proc/none", "CUDA_VISIBLE_DEVICES": ""}
+    environment |= {"HF_HUB_OFFLINE": "0", "HF_HOME": "/proc/none", "HOME": "/proc/none", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         [sys.executable, "-c", CODE, json.dumps(lines)],
         capture_output=True,
@@ -68,6 +69,7 @@ def test_from_training_to_search_without_network_and_home(tiny_folder: Path, tmp
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert done.stdout.count("done: ") == len(lines)
+    assert "the network was used" not in done.stderr
     assert "Traceback" not in done.stderr
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert logged

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxemics.cli.main import main
+from proxemics.cli.probe import _place
 from proxemics.models.bundle import save_bundle
 from proxemics.models.embedder import Embedder
 
@@ -56,6 +57,31 @@ def test_a_card_that_says_more_is_kept(
     assert json.loads((bundle / "probe-part.json").read_text())["probes"] == ["geometry"]
     assert call(monkeypatch, *where, "--only", "geometry,certainty,nuisance") == 0
     assert json.loads((bundle / "probe.json").read_text())["probes"] == ["nuisance", "geometry", "certainty"]
+
+
+@pytest.mark.parametrize(
+    ("change", "own", "place"),
+    [
+        ({}, True, "probe.json"),
+        ({"probes": ["geometry"]}, True, "probe-part.json"),
+        ({"probes": ["geometry", "certainty", "nuisance"], "pictures": 2000}, True, "probe.json"),
+        ({"pictures": 24}, True, "probe-part.json"),
+        ({"has_untrained": False}, True, "probe-part.json"),
+        ({"source": "other.csv", "split": "all"}, False, "probe-part.json"),
+        ({"where": {"site": "north"}}, False, "probe-part.json"),
+        ({"source": "b.csv", "pictures": 9, "probes": []}, True, "probe.json"),  # there is a card of other pictures
+    ],
+)
+def test_where_a_card_goes(tmp_path: Path, change: dict[str, object], own: bool, place: str) -> None:
+    card = {"source": "a.csv", "split": "test", "where": {}, "probes": ["geometry", "certainty"], "pictures": 1000}
+    there = {**card, "has_untrained": True}
+    (tmp_path / "probe.json").write_text(json.dumps(there))
+    assert _place(tmp_path, {**there, **change}, own=own) == tmp_path / place
+    del there["where"]  # an older card
+    (tmp_path / "probe.json").write_text(json.dumps(there))
+    assert _place(tmp_path, {**card, "has_untrained": True, **change}, own=own) == tmp_path / place
+    (tmp_path / "probe.json").write_text("{")
+    assert _place(tmp_path, {**card, "has_untrained": True}, own=own) == tmp_path / "probe.json"
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,20 @@ def test_a_difference_is_told(pair: tuple[Index, Index], change: object, told: s
     assert told in " ".join(compare_indexes(one, other).problems)
 
 
+def test_only_what_is_missing_or_differs_is_written(pair: tuple[Index, Index], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = pair
+    row = other.get(["00001", "00002", "00003"])
+    other.remove(["00001"])
+    other.upsert(Items.make(["00002"], row.vectors[1:2], [{"label": "other"}]))
+    other.upsert(Items.make(["00003"], -row.vectors[2:], [row.meta[2]]))
+    written: list[str] = []
+    real = type(other).upsert
+    monkeypatch.setattr(type(other), "upsert", lambda self, items: written.extend(items.ids) or real(self, items))
+    assert copy_rows(one, other) == 200
+    assert written == ["00001", "00002", "00003"]
+    assert compare_indexes(one, other).problems == ()
+
+
 def test_rows_of_another_model_are_not_copied(tmp_path: Path, pair: tuple[Index, Index]) -> None:
     with Index.create(str(tmp_path / "x"), KEY.model_copy(update={"model": "0" * 64})) as index:
         with pytest.raises(SearchError, match="model 000000000000 and the query comes from ffffffffffff"):

@@ -30,7 +30,7 @@ def enrol(
         Literal["auto", "equal", "length"],
         typer.Option(
             "--weighting",
-            help="length: certain pictures weigh more, if training made lengths mean that. Default: equal.",
+            help="auto: as the class book does, equally in a new one; length: certain pictures weigh more.",
         ),
     ] = "auto",
     replace: Annotated[

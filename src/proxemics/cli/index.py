@@ -215,7 +215,7 @@ def migrate(
 ) -> None:
     """Copy an index to another back-end or kind, and compare the two; ends with code 1 where they differ."""
     from proxemics.search import Index
-    from proxemics.search.migrate import compare_indexes, copy_rows
+    from proxemics.search.migrate import compare_indexes, copy_rows, refuse_strangers
     from proxemics.search.open import begun_or_new
 
     with Index.open(source, read_only=True) as old:
@@ -223,6 +223,8 @@ def migrate(
         new_kind, new_dtype = _choice("--kind", kind, about.kind), _choice("--dtype", dtype, about.dtype)
         make = begun_or_new if resume else Index.create
         with make(target, about.key, kind=new_kind, dtype=new_dtype, title=about.title) as new:
+            if resume:
+                refuse_strangers(old, new)
             with _progress("rows", old.count(), quiet=quiet) as step:
                 copy_rows(old, new, progress=step)
             parity = compare_indexes(old, new, sample=sample)
@@ -249,7 +251,7 @@ def reindex(
     """Embed the pictures of an index with another model, into a new index; ids and metadata stay."""
     from proxemics.core.errors import SearchError
     from proxemics.search import Index
-    from proxemics.search.migrate import plan_reindex
+    from proxemics.search.migrate import plan_reindex, refuse_strangers
     from proxemics.search.migrate import reindex as embed_again
     from proxemics.search.open import begun_or_new
 
@@ -266,6 +268,8 @@ def reindex(
         about = old.manifest
         make = begun_or_new if resume else Index.create
         with make(to, key, kind=about.kind, dtype=about.dtype, title=about.title) as new:
+            if resume:
+                refuse_strangers(old, new)
             with _progress("pictures", plan.count, quiet=quiet) as step:
                 embed_again(old, new, encode, root=root, progress=step)
             found = new.verify()

@@ -71,15 +71,15 @@ def probe(
         seed=seed,
         reporter=reporter,
     )
-    target = out or _place(run, card)
+    target = out or _place(run, card, own=data is None and split == "test")
     write_json(target, card)
     if as_json:
         typer.echo(json.dumps(card, ensure_ascii=False))
     else:
         _show(card, Console())
-        beside = " (probe.json says more, or is of other pictures, and stays)" if target.name == PART else ""
+        beside = " (probe.json says more, or is of other pictures, and stays)" if target == run / PART else ""
         typer.echo(f"Card: {target}{beside}")
-    if out is None and target.name != PART and (run / "report.html").exists() and (run / "result.json").exists():
+    if out is None and target != run / PART and (run / "report.html").exists() and (run / "result.json").exists():
         from proxemics.report import write_report
 
         page = write_report(run)
@@ -87,17 +87,28 @@ def probe(
             typer.echo(f"Report: {page}")
 
 
-def _place(run: Path, card: dict[str, Any]) -> Path:
-    """Return where a card goes: not over one that has further probes, or is of other pictures."""
+def _place(run: Path, card: dict[str, Any], *, own: bool) -> Path:
+    """Return where a card goes: not over one that says more, and one of other pictures not over that of the run.
+
+    Args:
+        run: folder.
+        card: the new one.
+        own: it is about the test pictures of the run.
+    """
     whole = run / "probe.json"
     try:
         there = json.loads(whole.read_text(encoding="utf-8"))
-        keeps = any(there[name] != card[name] for name in ("source", "split")) or set(there["probes"]) - set(
-            card["probes"]
+        same = (
+            all(there[name] == card[name] for name in ("source", "split")) and there.get("where", {}) == card["where"]
+        )
+        more = (
+            bool(set(there["probes"]) - set(card["probes"]))
+            or there["pictures"] > card["pictures"]
+            or (there["has_untrained"] and not card["has_untrained"])
         )
     except (OSError, ValueError, KeyError, TypeError):  # none, or nothing that can be read as one
         return whole
-    return run / PART if keeps else whole
+    return run / PART if (more if same else not own) else whole
 
 
 def _show(card: dict[str, Any], console: Console) -> None:

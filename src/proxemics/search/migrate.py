@@ -44,16 +44,31 @@ class Parity:
     problems: tuple[str, ...]
 
 
+def refuse_strangers(source: Index, target: Index) -> None:
+    """Make sure that a target is a copy that was begun, before anything is written into it.
+
+    Raises:
+        SearchError: the target holds a row that the source does not.
+    """
+    for items in _parts(target):
+        strange = sorted(set(items.ids) - set(source.get(items.ids).ids))
+        if strange:
+            raise SearchError(
+                f"{target.address} holds {strange[0]!r}, which {source.address} does not, so it is no copy that was "
+                "begun; nothing was changed. Give another place."
+            )
+
+
 def copy_rows(source: Index, target: Index, *, progress: Progress | None = None) -> int:
-    """Copy every row; ids that the target has are replaced, so that a stopped copy can be started again.
+    """Copy every row that the target does not have as it is, so that a stopped copy goes on where it was stopped.
 
     Args:
         source: where from.
-        target: where to, of the same model.
+        target: where to, of the same model; a row that differs there is replaced.
         progress: called with the rows of each part.
 
     Returns:
-        How many rows were copied.
+        How many rows are in the target of those of the source: all.
 
     Raises:
         SearchError: the target belongs to another model; the message names both.
@@ -61,12 +76,30 @@ def copy_rows(source: Index, target: Index, *, progress: Progress | None = None)
     target.manifest.check(source.manifest.key)
     count = 0
     for items in _parts(source):
-        target.upsert(items)
+        missing = _missing(items, target.get(items.ids))
+        if missing:
+            vectors, meta = items.vectors[missing], [items.meta[row] for row in missing]
+            target.upsert(Items.make([items.ids[row] for row in missing], vectors, meta))
         count += len(items)
         if progress is not None:
             progress(len(items))
     target.compact()
     return count
+
+
+def _missing(wanted: Items, there: Items) -> list[int]:
+    """Rows of the first that the second does not have, or has otherwise."""
+    places = {name: place for place, name in enumerate(there.ids)}
+    found = []
+    for row, name in enumerate(wanted.ids):
+        place = places.get(name)
+        if (
+            place is None
+            or there.meta[place] != wanted.meta[row]
+            or float(np.abs(there.vectors[place] - wanted.vectors[row]).max()) > SAME_SCORE
+        ):
+            found.append(row)
+    return found
 
 
 def compare_indexes(source: Index, target: Index, *, sample: int = 100, seed: int = 0) -> Parity:

@@ -100,11 +100,8 @@ def begun_or_new(
     Raises:
         SearchError: what is there is of another model, kind or dtype.
     """
-    try:
-        check_free(address)
-    except SearchError:
-        index = open_index(address)
-    else:
+    index = _begun(address)
+    if index is None:
         return create_index(address, key, kind=kind, dtype=dtype, title=title)
     about = index.manifest
     try:
@@ -118,6 +115,19 @@ def begun_or_new(
         index.close()
         raise
     return index
+
+
+def _begun(address: str) -> Index | None:
+    if backend_of(address) == "local":
+        from proxemics.search.local.index import LocalIndex, holds_index
+
+        return LocalIndex.open(address) if holds_index(address) else None
+    from proxemics.search.remote import AbsentError
+
+    try:
+        return open_index(address)
+    except AbsentError:
+        return None
 
 
 def create_index(

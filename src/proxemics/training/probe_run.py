@@ -67,8 +67,8 @@ def probe(
         reporter: hears of progress.
 
     Returns:
-        The card, see :func:`proxemics.evaluation.probes.card.bias_card`, with ``model``, ``source``, ``split`` and
-        ``versions``.
+        The card, see :func:`proxemics.evaluation.probes.card.bias_card`, with ``model``, ``source``, ``split``,
+        ``where`` and ``versions``.
 
     Raises:
         ProxemicsError: no model, no pictures, too few pictures a class, or an unknown probe or column.
@@ -115,6 +115,7 @@ def probe(
         },
         "source": source or config.data.source or config.data.split_file,
         "split": split if source is None else "all",
+        "where": dict(where or {}),
         "versions": versions(),
     }
 

@@ -132,7 +132,7 @@ class RunFolder:
 OWN_NAMES = (
     "checkpoint", "cache", "bundle", "tensorboard", "config.yaml", "split.parquet", "metrics.jsonl", "result.json",
     "evaluation.json", "per_query.parquet", "embeddings.npy", "embeddings_untrained.npy", "report.html",
-    "expansion.jpg", "expansion.json", "dictionary.html", "probe.json",
+    "expansion.jpg", "expansion.json", "dictionary.html", "probe.json", "probe-part.json",
 )  # fmt: skip
 """Everything that a run writes into its folder."""
 _FREE = frozenset(

@@ -85,6 +85,8 @@ def test_copies_of_a_class_are_reported() -> None:
         (["unknown"], np.ones((1, 5)), "is the answer where no class fits"),
         ([" "], np.ones((1, 5)), "cannot be the name of a class"),
         (["a\nb"], np.ones((1, 5)), "cannot be the name of a class"),
+        (["\u200b \u200f"], np.ones((1, 5)), "cannot be the name of a class"),
+        (["\u200funknown "], np.ones((1, 5)), "is the answer where no class fits"),
         (["a\u202eb"], np.ones((1, 5)), "cannot be the name of a class"),
         (["a\udc80"], np.ones((1, 5)), "cannot be the name of a class"),
         (["a" * 513], np.ones((1, 5)), "cannot be the name of a class"),

@@ -111,14 +111,16 @@ def test_rows_that_were_there_before_are_never_taken_out(bundle: Path, many_clas
         vectors = np.eye(9, index.manifest.key.dim)
         names = [f"old {number}" for number in range(8)]
         index.add(
-            Items.make([*names, "robin/3.png"], vectors, [{"label": "robin"}] * 8 + [{"label": "bird", "price": 2}])
+            Items.make(
+                [*names, "robin/3.png"], vectors, [{"label": "robin"}] * 8 + [{"label": "bird", "enrolled": "May"}]
+            )
         )
     assert enrol_folder(bundle, many_classes / "class01", name="robin", index=address).rows == (6, 1)
     enrol_folder(bundle, many_classes / "class01", name="robin", index=address, replace=True)
     with Index.open(address, read_only=True) as index:
         assert index.count() == 15
         row = index.get(["robin/3.png"])
-        assert row.meta == [{"label": "bird", "price": 2}]
+        assert row.meta == [{"label": "bird", "enrolled": "May"}]
         assert not np.allclose(row.vectors[0], vectors[8])
     assert forget_classes(bundle, ["robin"], index=address) == (["robin"], 6)
     with Index.open(address, read_only=True) as index:

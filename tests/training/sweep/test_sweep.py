@@ -122,9 +122,12 @@ def test_one_sweep_runs_as_many_at_a_time_as_it_has_workers(tiny_folder: Path, t
     most = 0
     sweep = start(plan, out, "--workers", "2", "--threads", "1", "--quiet")
     deadline = time.time() + 240
-    while sweep.poll() is None and time.time() < deadline:
-        most = max(most, sum(is_held(path) for path in out.glob("*/lock")))
-        time.sleep(0.02)
+    try:
+        while sweep.poll() is None and time.time() < deadline:
+            most = max(most, sum(is_held(path) for path in out.glob("*/lock")))
+            time.sleep(0.02)
+    finally:
+        sweep.terminate()
     assert sweep.wait(timeout=10) == 0, sweep.communicate()[0].decode()
     assert most == 2
     assert sorted(row["seed"] for row in read_rows(out / "sweep.jsonl")) == [0, 0, 1, 1]

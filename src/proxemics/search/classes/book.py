@@ -26,6 +26,8 @@ UNKNOWN = "unknown"
 """The answer where no class is near enough; no class may be called so."""
 UNSEEN = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 """What no name of a class may hold, as part of a regular expression: controls, line breaks, turns of the direction."""
+BLANK = r"\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
+"""What nobody sees of a name, likewise; it may stand between other characters, as it does in Persian and in emoji."""
 Weighting = Literal["equal", "length"]
 
 
@@ -256,12 +258,13 @@ def check_name(name: str) -> None:
     Raises:
         SearchError: it is empty, too long, holds what :data:`UNSEEN` names, or is the word for no class.
     """
-    if not name.strip() or len(name) > 512 or re.search(rf"[{UNSEEN}\ud800-\udfff]", name):
+    seen = re.sub(f"^[{BLANK}]+|[{BLANK}]+$", "", name)
+    if not seen or len(name) > 512 or re.search(rf"[{UNSEEN}\ud800-\udfff]", name):
         raise SearchError(
             f"{name[:40]!r} cannot be the name of a class: give 1 to 512 characters, not only blanks, without control "
-            "characters and line breaks."
+            "characters, line breaks and marks that turn the direction of writing."
         )
-    if name == UNKNOWN:
+    if seen == UNKNOWN:
         raise SearchError(f"{name!r} is the answer where no class fits, so no class may be called so; choose another.")
 
 

@@ -32,7 +32,7 @@ def put_rows(index: Index, ids: Sequence[str], vectors: NDArray[np.float32], met
         How many rows were added, and how many replaced.
     """
     before = index.get(ids)
-    kept = {name: one for name, one in zip(before.ids, before.meta, strict=True) if not one.get(ENROLLED)}
+    kept = {name: one for name, one in zip(before.ids, before.meta, strict=True) if one.get(ENROLLED) is not True}
     marked = [kept.get(name, {**one, ENROLLED: True}) for name, one in zip(ids, meta, strict=True)]
     return index.upsert(Items.make(list(ids), vectors, marked))
 

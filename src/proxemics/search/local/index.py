@@ -339,6 +339,11 @@ def check_free_folder(address: str) -> Path:
     return folder
 
 
+def holds_index(address: str) -> bool:
+    """Whether the folder that an address names is an index."""
+    return (Path(address).expanduser() / MANIFEST).exists()
+
+
 def _items(snapshot: Snapshot, rows: Sequence[tuple[int, str, str]]) -> Items:
     slots = [slot for slot, _, _ in rows]
     vectors = np.array(snapshot.vectors[slots], np.float32).reshape(len(rows), snapshot.vectors.shape[1])

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from proxemics.core.files import atomic_path
 from proxemics.data.decode import open_image
-from proxemics.search.classes.book import UNKNOWN, UNSEEN
+from proxemics.search.classes.book import BLANK, UNKNOWN, UNSEEN
 from proxemics.search.local.layout import thumbnail_file
 from proxemics.search.open import backend_of
 from proxemics.serve.errors import STATUSES, Refusal
@@ -24,7 +24,7 @@ from proxemics.serve.upload import FIELD, Upload, read_form
 
 router = APIRouter(prefix="/v1", tags=["classes"], responses=STATUSES)
 MOST_PICTURES, MOST_LABEL = 32, 200
-LABEL = rf"^(?!\s*{UNKNOWN}\s*$)[^{UNSEEN}]*[^{UNSEEN}\s][^{UNSEEN}]*$"
+LABEL = rf"^(?![{BLANK}]*{UNKNOWN}[{BLANK}]*$)[^{UNSEEN}]*[^{UNSEEN}{BLANK}][^{UNSEEN}]*$"
 """What a label is, for the description: :func:`check_name` decides."""
 FORM: dict[str, Any] = {
     "requestBody": {

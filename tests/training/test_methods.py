@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from proxemics.core.errors import LossError, TrainingError
 from proxemics.losses.build import LOSSES, build_loss
 from proxemics.methods.base import Batch, Method, Needs, Step, View
 from proxemics.methods.build import METHODS, Shapes, build_methods, methods_label
+from proxemics.methods.couce import ODBA
+from proxemics.methods.needs import check_needs
 from proxemics.models.embedder import Embedder
 from proxemics.training.build import build_run_methods
 from proxemics.training.method_contract import CHECKS, check_method
@@ -147,6 +150,86 @@ def test_all_methods_together_on_every_proxy_loss(loss: str, trunk: str) -> None
     gradients = [p.grad for p in embedder.parameters() if p.grad is not None]
     assert all(g.isfinite().all() for g in gradients)
     assert any(g.abs().max() > 0 for g in gradients)
+
+
+PAIRED = {
+    "see": {}, "probabilistic": {"warm_start": False}, "odba": {"atoms": 8, "start_epoch": 0},
+    "msrci": {"layer": "stage2", "lambda_a": 0.5}, "center_polar": {"expander": "style", "layer": "stage2"},
+    "expansion_equalisation": {},
+}  # fmt: skip
+
+
+def terms_of(config: dict[str, Any], loss: str, trunk: str) -> dict[str, Tensor]:
+    """The terms of a step late in a run, with every dictionary filled, on the same model and pictures."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        embedder = Embedder(trunk, dim=16, weights="none", size=32)
+        base = build_loss(loss, 5, 16, {}, generator=torch.Generator().manual_seed(0))
+        named = {
+            name: options | ({"layer": embedder.stages[2]} if "layer" in options else {})
+            for name, options in config.items()
+        }
+        proxies = base.proxies
+        methods = build_methods(named, Shapes(5, 16, proxies.shape[1] if proxies.ndim == 3 else 1))
+        for part in (part for method in methods for part in method.modules()):
+            if isinstance(part, ODBA):
+                part.filled.copy_(torch.tensor([len(part.collected), 10, 1]))
+        step = TrainingStep(embedder, base, methods).train()
+        labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+        images = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+        none = torch.zeros_like(labels)
+        return step(Batch(embedder.stage_features("pixel", images), labels, none, none), 6, 0.5, 0)
+
+
+@pytest.mark.parametrize("trunk", ["test_resnet", "test_vit"])
+@pytest.mark.parametrize("loss", WITH_PROXIES)
+def test_every_pair_has_the_terms_of_both(loss: str, trunk: str) -> None:
+    alone = {name: set(terms_of({name: options}, loss, trunk)) for name, options in PAIRED.items()}
+    assert {"odba_backdoor", "odba_orth"} < alone["odba"]
+    for first, second in itertools.combinations(PAIRED, 2):
+        together = terms_of({name: PAIRED[name] for name in (first, second)}, loss, trunk)
+        assert set(together) == alone[first] | alone[second], (first, second)
+        assert all(value.isfinite() for value in together.values()), (first, second)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"odba": {}, "couce": {}}, "ODBA and CouCE both bring ODBA, .* give its options inside CouCE"),
+        ({"couce": {}, "msrci": {}}, "CouCE and MSRCI both bring MSRCI"),
+        ({"odba": {"orth": "project"}, "probabilistic": {"omega": 5.0}}, "ODBA and ProbabilisticProxies both decide"),
+        ({"probabilistic": {}, "couce": {"odba": {"orth": "project"}}}, "ProbabilisticProxies and CouCE both decide"),
+    ],
+)
+def test_methods_that_would_undo_each_other_are_refused(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(LossError, match=message):
+        build_methods(config, Shapes(10, 128))
+
+
+class Named(Method):
+    """A method of somebody else, with a term called like that of SEE."""
+
+    def terms(self, step: Step) -> dict[str, Tensor]:
+        return {"see": 1 - step.z.mean()}
+
+
+def test_two_terms_of_one_name_are_refused() -> None:
+    embedder = Embedder("test_resnet", dim=16, weights="none", size=32)
+    base = build_loss("proxy_anchor", 5, 16, {}, generator=torch.Generator().manual_seed(0))
+    methods = [*build_methods({"see": {}}, Shapes(5, 16)), Named()]
+    step = TrainingStep(embedder, base, methods).train()
+    labels = torch.tensor([0, 0, 1, 1])
+    none = torch.zeros_like(labels)
+    batch = Batch(embedder.stage_features("pixel", torch.randn(4, 3, 32, 32)), labels, none, none)
+    with pytest.raises(TrainingError, match="Named has a term 'see', and so has another"):
+        step(batch, 6, 0.5, 0)
+
+
+def test_what_a_model_cannot_give_is_said_before_any_work() -> None:
+    headless = Embedder("test_resnet", dim=0, weights="none", size=32)
+    (method,) = build_methods({"probabilistic": {}}, Shapes(5, headless.dim))
+    with pytest.raises(TrainingError, match="scales the linear head of the model, which has none"):
+        check_needs(method, headless, build_loss("proxy_anchor", 5, headless.dim, {}, generator=torch.Generator()))
 
 
 @pytest.fixture(scope="module")

@@ -127,6 +127,8 @@ class Needs:
         proxies: whether the base loss must have proxies.
         start: whether :meth:`Method.start` wants the embeddings of the whole training set before the first step.
         refresh_epochs: call :meth:`Method.refresh` with such embeddings before every so many epochs; 0: never.
+        grid: whether the tokens of the last stage must form a map; those of ``stages`` always must.
+        head: whether the model must have a linear head.
     """
 
     stages: tuple[str, ...] = ()
@@ -137,6 +139,8 @@ class Needs:
     proxies: bool = True
     start: bool = False
     refresh_epochs: int = 0
+    grid: bool = False
+    head: bool = False
 
 
 @dataclass

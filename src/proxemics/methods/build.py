@@ -15,6 +15,7 @@ from proxemics.core.errors import LossError, did_you_mean
 from proxemics.methods.base import Method
 from proxemics.methods.center_polar import CenterPolar, ExpansionEqualisation
 from proxemics.methods.couce import MSRCI, ODBA, CouCE
+from proxemics.methods.needs import check_together
 from proxemics.methods.probabilistic import ProbabilisticProxies
 from proxemics.methods.see import SEE
 
@@ -52,7 +53,8 @@ def build_methods(methods: Mapping[str, Mapping[str, Any] | None], shapes: Shape
         shapes: what they must fit.
 
     Raises:
-        LossError: unknown name or option (with the nearest one), or a value that is not allowed.
+        LossError: unknown name or option (with the nearest one), a value that is not allowed, or methods that would
+            undo each other.
 
     Example:
         >>> [type(one).__name__ for one in build_methods({"see": {"weight": 0.1}}, Shapes(10, 64))]
@@ -62,7 +64,9 @@ def build_methods(methods: Mapping[str, Mapping[str, Any] | None], shapes: Shape
         ...
         proxemics.core.errors.LossError: Unknown method 'sea'. Did you mean 'see'? Known methods: see, ...
     """
-    return [build_method(name, options or {}, shapes) for name, options in methods.items()]
+    built = [build_method(name, options or {}, shapes) for name, options in methods.items()]
+    check_together(built)
+    return built
 
 
 def build_method(name: str, options: Mapping[str, Any], shapes: Shapes) -> Method:

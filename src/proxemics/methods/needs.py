@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
+import torch
 from torch import nn
 
-from proxemics.core.errors import TrainingError
-from proxemics.methods.base import Method
+from proxemics.core.errors import LossError, TrainingError
+from proxemics.methods.base import Method, Needs
 from proxemics.models.embedder import Embedder
 
 
@@ -38,6 +42,60 @@ def check_needs(method: Method, embedder: Embedder, loss: nn.Module, *, entry: s
             )
     if needs.frozen_bn and not embedder.arguments["freeze_bn"] and embedder.has_batch_norm:
         raise TrainingError(f"{name} needs frozen batch normalisation; set model.freeze_bn=true.")
+    if needs.head and (embedder.head is None or not any(isinstance(one, nn.Linear) for one in embedder.head.modules())):
+        raise TrainingError(f"{name} scales the linear head of the model, which has none; set model.dim=512.")
+    if needs.stages or needs.grid:
+        _check_maps(name, needs, embedder)
+
+
+@torch.no_grad()
+def _check_maps(name: str, needs: Needs, embedder: Embedder) -> None:
+    """Look at what a blank picture becomes."""
+    was_training = embedder.training
+    embedder.eval()
+    try:
+        side = embedder.preprocess.size
+        blank = torch.zeros(1, 3, side, side, device=next(embedder.parameters()).device)
+        encoded, features = embedder.encode_with(blank, needs.stages)
+        for stage in needs.stages:
+            features[stage].as_map()
+    finally:
+        embedder.train(was_training)
+    if needs.grid and encoded.grid[1] == 1 and encoded.grid[0] > 2:
+        raise TrainingError(
+            f"{name} looks at where things are, and the {encoded.grid[0]} tokens of the last stage form no map; choose "
+            "another gate, or a trunk with a map."
+        )
+
+
+def check_together(methods: Sequence[Method]) -> None:
+    """Refuse methods that would undo each other.
+
+    Args:
+        methods: of one run.
+
+    Raises:
+        LossError: one holds the other, or both decide what becomes of the base loss.
+
+    Example:
+        >>> check_together([Method()])
+    """
+    parts = [{type(part) for part in method.modules() if isinstance(part, Method)} for method in methods]
+    for first, second in itertools.combinations(range(len(methods)), 2):
+        if type(methods[first]) is type(methods[second]):
+            continue
+        for kind in sorted(parts[first] & parts[second], key=lambda kind: kind.__name__):
+            holder = methods[first] if type(methods[second]) is kind else methods[second]
+            raise LossError(
+                f"{type(methods[first]).__name__} and {type(methods[second]).__name__} both bring {kind.__name__}, and "
+                f"its terms would be there twice; give its options inside {type(holder).__name__}, or leave one out."
+            )
+    weighing = [type(method).__name__ for method in methods if method.base_weight != 1]
+    if len(weighing) > 1:
+        raise LossError(
+            f"{' and '.join(weighing)} both decide what becomes of the base loss, and one would undo the other; use "
+            "one of them, or for CouCE another orth than project."
+        )
 
 
 def check_batches(method: Method, *, per_class: int, num_domains: int) -> None:

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from proxemics.core.errors import TrainingError
 from proxemics.core.ranks import gather_rows, rank
 from proxemics.core.seeds import torch_generator
 from proxemics.methods.base import Batch, Method, Seen, Step, View
-from proxemics.methods.needs import check_needs
+from proxemics.methods.needs import check_needs, check_together
 from proxemics.models.embedder import Embedder
 
 
@@ -48,6 +49,7 @@ class TrainingStep(nn.Module):
         self.steps_per_epoch = steps_per_epoch
         self.taken: list[tuple[Method, Step]] = []
         """Methods and what they saw since :meth:`look_back`, without graphs."""
+        check_together(methods)
         for method in methods:
             check_needs(method, embedder, loss, entry=entry)
 
@@ -95,7 +97,11 @@ class TrainingStep(nn.Module):
             )
             step.seen = [self._look(view, batch) for view in method.views(step)]
             with torch.autocast(device_type=raw.device.type, enabled=False):
-                terms.update(method.terms(step))
+                own = method.terms(step)
+            twice = sorted(set(own) & set(terms))
+            if twice:
+                raise TrainingError(f"{type(method).__name__} has a term {twice[0]!r}, and so has another; rename one.")
+            terms.update(own)
             self.taken.append((method, without_graph(step)))
         return terms
 

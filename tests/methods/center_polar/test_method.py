@@ -333,7 +333,7 @@ def test_two_methods_side_by_side(model: Model, take_step: TakeStep, images: Ten
     """A second method does not change the numbers of the first."""
     embedder = model()
     alone = take_step(embedder, [CenterPolar(5, 16)], images, labels)
-    both = take_step(embedder, [CenterPolar(5, 16), CenterPolar(5, 16, expander="style")], images, labels)
+    both = take_step(embedder, [CenterPolar(5, 16), ExpansionEqualisation(5, 16)], images, labels)
     assert alone.step.seen[0].z.equal(both.step.seen[0].z)
     assert angles_between(alone.step.z, both.step.z).max() == 0
 

@@ -49,6 +49,7 @@ class CouCE(Method):
             stages=tuple(dict.fromkeys(stage for needs in parts for stage in needs.stages)),
             gradients=any(needs.gradients for needs in parts),
             proxies=any(needs.proxies for needs in parts),
+            grid=any(needs.grid for needs in parts),
         )
         self._first = 0
 

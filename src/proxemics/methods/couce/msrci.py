@@ -142,7 +142,9 @@ class MSRCI(Method):
         )
         self.lambda_v, self.lambda_a = lambda_v, lambda_a
         self.ramp = Ramp(ramp_epochs)
-        self.needs = Needs(stages=layers if self.active else (), proxies=lambda_v > 0)
+        self.needs = Needs(
+            stages=layers if self.active else (), proxies=lambda_v > 0, grid=self.active and foreground_only
+        )
         self._seen: dict[str, Tensor] = {}
 
     @property

@@ -171,6 +171,7 @@ class ODBA(Method):
                 stages=tuple(dict.fromkeys(self._stages())),
                 gradients=self.exchanges and exchange_gate == "relevance",
                 proxies=extract_gate == "profile" or (orth_proxies and lambda_o > 0),
+                grid=extract_gate == "border" or gate_stage is not None,
             )
             if estimator == "nwgm" and lambda_b > 0:
                 self._make_attention(heads_dim)

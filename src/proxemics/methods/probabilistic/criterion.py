@@ -158,7 +158,9 @@ class ProbabilisticProxies(Method):
         self.stretch = StretchOptions(det, stretch_sample, normalizer, inner=temperature_position == "inner")
         scales = self.init_norm is not None or self.norm_multiplier != 1
         self.needs = Needs(
-            proxies=share_directions or (guidance == "base" and omega > 0), start=weight > 0 and (warm_start or scales)
+            proxies=share_directions or (guidance == "base" and omega > 0),
+            start=weight > 0 and (warm_start or scales),
+            head=weight > 0 and scales,
         )
         self._rates = {"kappa": kappa_rate, "log_temperature": temperature_rate}
         self._make_parameters(learn_temperature)

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from proxemics.core.errors import LossError, TrainingError
 from proxemics.losses.build import LOSSES, build_loss
 from proxemics.methods.base import Start
-from proxemics.methods.center_polar import CenterPolar, angles_between
+from proxemics.methods.center_polar import CenterPolar, ExpansionEqualisation, angles_between
 from proxemics.methods.center_polar.constraint import centripetal_constraint
 from proxemics.methods.needs import check_batches
 from proxemics.models.embedder import Embedder

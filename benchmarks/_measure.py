@@ -39,11 +39,13 @@ class Task:
         step: the work of one implementation.
         floor: the least arithmetic for it, or None.
         repeats: steps per timing.
+        turns: timings of each, taking turns.
     """
 
     step: Callable[[], object]
     floor: Callable[[], object] | None = None
     repeats: int = 3
+    turns: int = 2
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def _child(make: Callable[[], Task], sender: Connection) -> None:
     times, floors = [], []
     if task.floor is not None:
         task.floor()
-    for _ in range(2):  # each of the two comes after the other, for coming after itself is faster
+    for _ in range(task.turns):  # each of the two comes after the other, for coming after itself is faster
         times.append(_cpu(task.step, task.repeats))
         if task.floor is not None:
             floors.append(_cpu(task.floor, task.repeats))

@@ -224,8 +224,8 @@ STEP_METHODS: dict[str, dict[str, dict[str, object]]] = {
 CLASSES, SIDE, STEP_BATCH = 100, 160, 64
 
 
-def training_step(config: dict[str, dict[str, object]]) -> Callable[[], None]:
-    """Return a step late in a run, when all terms are there."""
+def training_steps(config: dict[str, dict[str, object]]) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return a step late in a run, when all terms are there, and one of the base: of the same model, side by side."""
     embedder = Embedder("tf_efficientnet_lite0", dim=DIM, weights="none", size=SIDE)
     loss = build_loss("proxy_anchor", CLASSES, DIM, {}, generator=torch.Generator().manual_seed(0))
     methods = build_methods(config, Shapes(CLASSES, DIM))
@@ -237,23 +237,29 @@ def training_step(config: dict[str, dict[str, object]]) -> Callable[[], None]:
             for part in method.modules():
                 if isinstance(part, ODBA):  # as after its first ten batches
                     part.filled.copy_(torch.tensor([len(part.collected), 10, 1]))
-    step = TrainingStep(embedder, loss, methods, steps_per_epoch=50).train()
-    optimizer = torch.optim.AdamW([p for p in step.parameters() if p.requires_grad], lr=1e-5)
+    whole = TrainingStep(embedder, loss, methods, steps_per_epoch=50).train()
+    base = TrainingStep(embedder, loss, [], steps_per_epoch=50).train()
     images, labels = torch.randn(STEP_BATCH, 3, SIDE, SIDE), torch.arange(STEP_BATCH) // 4
     batch = Batch(embedder.stage_features("pixel", images), labels, torch.zeros_like(labels), torch.arange(STEP_BATCH))
 
-    def run() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        torch.stack(list(step(batch, 20, 0.9, 0).values())).sum().backward()
-        optimizer.step()
-        step.look_back()
+    def stepping(step: TrainingStep) -> Callable[[], None]:
+        optimizer = torch.optim.AdamW([p for p in step.parameters() if p.requires_grad], lr=1e-5)
 
-    return run
+        def run() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            torch.stack(list(step(batch, 20, 0.9, 0).values())).sum().backward()
+            optimizer.step()
+            step.look_back()
+
+        return run
+
+    return stepping(whole), stepping(base)
 
 
 def step_task(config: dict[str, dict[str, object]]) -> Task:
     warm_heap()
-    return Task(training_step(config), training_step({}), 1)
+    whole, base = training_steps(config)
+    return Task(whole, base, repeats=1, turns=3)
 
 
 def step_tasks(name: str) -> Tasks:

@@ -21,3 +21,11 @@ def test_the_page_shows_the_result_file(name: str, page: str) -> None:
     shown = importlib.import_module(name).tables(whole)
     assert shown.count("\n") > 5
     assert on_page(ROOT / "docs" / f"{page}.md", name) == shown
+
+
+@pytest.mark.parametrize("page", ["see", "probabilistic", "couce", "center_polar"])
+def test_the_page_of_a_method_shows_what_it_costs_and_does(page: str) -> None:
+    pages = importlib.import_module("method_pages")
+    for name, make in (("methods", pages.cost), ("controlled", pages.effect)):
+        whole = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+        assert on_page(ROOT / "docs" / "methods" / f"{page}.md", name) == make(whole, page)

@@ -54,8 +54,10 @@ def test_terms_and_gradients(world, trunk: str) -> None:
     report = here.method.report()
     assert set(report) == {
         "gate_mean", "gate_open", "coherence", "atoms_used", "orth", "orth_random", "span_energy", "divergence",
-        "view_cosine",
+        "view_cosine", "batch_recall", "batch_recall_span", "batch_recall_rest",
+        *(f"gate_bin_{place}" for place in range(10)),
     }  # fmt: skip
+    assert sum(report[f"gate_bin_{place}"] for place in range(10)) == pytest.approx(1)
     assert report["orth_random"] == 6 / 16
     assert 0 < report["gate_mean"] < 1
     assert -1 <= report["view_cosine"] <= 1

@@ -24,6 +24,7 @@ from proxemics.losses.checks import check_count, check_number
 from proxemics.methods.base import Method, Needs, Step, View
 from proxemics.methods.couce.adjustment import Estimator, attended, draw_strata, enumerated, shifted
 from proxemics.methods.couce.background import background_descriptors
+from proxemics.methods.couce.diagnostics import gate_histogram, recall_by_part
 from proxemics.methods.couce.dictionary import (
     UpdateGate,
     coherence,
@@ -269,7 +270,8 @@ class ODBA(Method):
         self.observe(step, self.descriptors(step, gate))
         atoms, prior = self.dictionary.clone(), self.prior.clone()  # graphs keep these when the next part moves them
         with torch.no_grad():
-            self._seen = {"gate": gate.detach(), "z": step.z.detach(), "orth": soft_orthogonality(step.z, atoms)}
+            self._seen = {"gate": gate.detach(), "z": step.z.detach(), "labels": step.labels}
+            self._seen["orth"] = soft_orthogonality(step.z, atoms)
         waiting = step.epoch < self.start_epoch or not self.seeded
         terms: dict[str, Tensor] = {}
         for seen in step.seen:
@@ -396,6 +398,9 @@ class ODBA(Method):
         if not self._seen:
             return {}
         gate, used = self._seen["gate"], self.prior > 0.1 / self.num_atoms
+        # Small matrices are factorised faster on a CPU than on a GPU.
+        z, labels, atoms = (one.cpu() for one in (self._seen["z"], self._seen["labels"], self.dictionary))
+        parts = recall_by_part(z, labels, atoms)
         return {
             "gate_mean": float(gate.mean()),
             "gate_open": float((gate > 0.5).float().mean()),
@@ -403,8 +408,13 @@ class ODBA(Method):
             "atoms_used": float(used.sum()),
             "orth": float(self._seen["orth"]),
             "orth_random": self.num_atoms / self.dim,
-            # Small matrices are factorised faster on a CPU than on a GPU.
-            "span_energy": float(span_energy(self._seen["z"].cpu(), self.dictionary.cpu()).mean()),
+            "span_energy": float(span_energy(z, atoms).mean()),
+            **{f"gate_bin_{place}": float(share) for place, share in enumerate(gate_histogram(gate))},
+            **(
+                dict(zip(("batch_recall", "batch_recall_span", "batch_recall_rest"), parts, strict=True))
+                if parts
+                else {}
+            ),
         }
 
 

@@ -18,6 +18,8 @@ from proxemics.cli.main import app, main
 from proxemics.core.config import make_config
 from proxemics.core.errors import ConfigError, DataError, EvaluationError
 from proxemics.core.files import write_json
+from proxemics.data.split_files import load_split
+from proxemics.evaluation.verification import verify_embeddings
 from proxemics.report.compare import compare
 from proxemics.report.compare_rows import read_compared
 from proxemics.report.compare_runs import read_runs
@@ -155,6 +157,20 @@ def test_a_result_file_has_the_interval_of_its_run_folders(table: Path, tmp_path
     assert one.num_classes == other.num_classes
     assert (one.difference, one.low, one.high) == pytest.approx((other.difference, other.low, other.high), abs=1e-5)
     assert one.low < one.high
+
+
+def test_pairs_are_verified_where_that_is_asked_for(single: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pairs.json"
+    line = ["evaluate", str(single), "--out", str(out), "-q", "--set", "evaluation.verification=true"]
+    done = CliRunner().invoke(app, line, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    found = json.loads(out.read_text())["rows"][0]["verification"]
+    frame = load_split(single / "split.parquet")
+    labels = frame[frame["split"] == "test"]["label"].astype(str).to_numpy()
+    wanted = verify_embeddings(np.load(single / "embeddings.npy"), labels)
+    assert (found["auc"], found["eer"]) == pytest.approx((wanted.auc, wanted.eer), abs=1e-6)
+    assert f"all pairs: area under the ROC {wanted.auc:.4f}, EER {100 * wanted.eer:.1f} %" in done.output
+    assert "verification" not in json.loads((single / "result.json").read_text())["rows"][0]
 
 
 def test_what_evaluate_wrote_can_be_compared(single: Path, tmp_path: Path) -> None:

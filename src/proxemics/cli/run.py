@@ -66,6 +66,7 @@ def show_result(result: dict[str, Any], console: Console) -> None:
     console.print(table)
     for row in rows:
         show_tasks(row, console)
+        show_verification(row, console)
 
 
 def show_tasks(row: dict[str, Any], console: Console) -> None:
@@ -81,6 +82,24 @@ def show_tasks(row: dict[str, Any], console: Console) -> None:
         for name, one in group.items():
             table.add_row(f"{mark}{name}", str(one["num_queries"]), *(_with_interval(one, metric) for metric in names))
     console.print(table)
+
+
+def show_verification(row: dict[str, Any], console: Console) -> None:
+    """Print how well a threshold tells two pictures of one class from two of different classes."""
+    found = row.get("verification")
+    if found is None or found["eer"] is None:
+        return
+    low, high = found["intervals"].get("eer", (None, None))
+    spread = "" if low is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
+    rates = [
+        f"FNMR {100 * one['fnmr']:.1f} % at FMR {one['target']:g}"
+        for one in found["fnmr_at_fmr"]
+        if one["fnmr"] is not None and one["threshold"] is not None
+    ]
+    console.print(
+        f"{row_name(row)}, all pairs: area under the ROC {found['auc']:.4f}, EER {100 * found['eer']:.1f} %{spread}"
+        + "".join(f", {rate}" for rate in rates)
+    )
 
 
 def row_name(row: dict[str, Any]) -> str:

@@ -200,6 +200,8 @@ class EvaluationConfig(Section):
     """The k of Recall@k (any hit among the k nearest)."""
     clustering: bool = False
     """Also NMI and AMI of k-means, which take longer."""
+    verification: bool = False
+    """Also compare every two pictures: area under the ROC, equal error rate, FNMR at FMR."""
     bootstrap: int = Field(1000, ge=0)
     """Resamplings of the classes for the 95 % intervals; 0: no intervals."""
 

@@ -24,6 +24,7 @@ from proxemics.evaluation.protocols import (
     zero_shot,
 )
 from proxemics.evaluation.result import EvaluationResult
+from proxemics.evaluation.verification import VerificationResult, verify_embeddings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +57,7 @@ class Assessment:
         certainty: how well they predict which queries are answered wrongly; see :func:`certainty_of`.
         tasks: the result of each task, when the protocol is a mean over several.
         beside: results that are reported beside the mean.
+        verification: errors of comparing every two pictures of the table, if they were asked for.
     """
 
     result: EvaluationResult
@@ -64,6 +66,7 @@ class Assessment:
     certainty: dict[str, Any] | None = None
     tasks: dict[str, EvaluationResult] = field(default_factory=dict)
     beside: dict[str, EvaluationResult] = field(default_factory=dict)
+    verification: VerificationResult | None = None
 
 
 def select_tasks(frame: pd.DataFrame, evaluation: EvaluationConfig) -> Tasks:
@@ -237,7 +240,12 @@ def assess(
     if kappa is not None:
         labels = frame["label"].astype(str).to_numpy()
         certainty = certainty_of(result, labels[selection.query], labels[selection.gallery], kappa[selection.query])
-    return Assessment(result, selection, kappa, certainty, found if several else {}, beside)
+    pairs = (
+        verify_embeddings(embeddings, frame["label"].astype(str).to_list())
+        if evaluation.verification and intervals
+        else None
+    )
+    return Assessment(result, selection, kappa, certainty, found if several else {}, beside, pairs)
 
 
 def _measure(

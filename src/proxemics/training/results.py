@@ -78,6 +78,7 @@ def result_row(config: Config, found: Assessment, *, method: str, split: str, si
             if results
         },
         **({"certainty": found.certainty} if found.certainty is not None else {}),
+        **({"verification": found.verification.to_dict()} if found.verification is not None else {}),
     }
 
 

@@ -80,6 +80,11 @@ def test_check_holds_a_folder_to_the_official_numbers(
     assert "train photo                          2 pictures       1 classes" in run(
         "check", "cub200", birds, "--subset"
     )
+    hashes = [line for line in run("check", "cub200", birds, "--subset").splitlines() if line.startswith("Hash:   ")]
+    Image.new("RGB", (16, 6), (9, 99, 199)).save(birds / "CUB_200_2011" / "images" / "001.Albatross" / "0.png")
+    assert len(hashes) == 1
+    assert len(hashes[0].split()[1]) == 64
+    assert hashes[0] not in run("check", "cub200", birds, "--subset")
     assert "the class list is not the official one" in failure(monkeypatch, capsys, "check", "cub200", birds)
     assert "Did you mean 'cub200'?" in failure(monkeypatch, capsys, "check", "cub-200", birds)
     assert "Leave --source out" in failure(monkeypatch, capsys, "check", "cub200", birds, "--source", "photo")

@@ -50,8 +50,14 @@ def list_sets() -> None:
 
 @app.command()
 def check(name: NameArgument, root: RootArgument, source: SourceOption = None, subset: SubsetOption = False) -> None:
-    """Hold a folder against the official release: files, class list, numbers, splits."""
-    _show(_load(name, root, source, subset))
+    """Hold a folder against the official release: files, class list, numbers, splits; print a hash of them."""
+    from proxemics.data.table import fingerprint
+
+    frame = _load(name, root, source, subset)
+    _show(frame)
+    typer.echo(
+        f"Hash:   {fingerprint(frame)} (paths, sizes, classes, domains and splits; compare it with another copy)"
+    )
 
 
 @app.command()

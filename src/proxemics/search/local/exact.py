@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxemics.search.local.pool import Pool
-from proxemics.search.local.screens import Screen
+from proxemics.search.local.screens import Screen, empty_tile
 
 QUERIES = 1024
 """Queries of one block."""
@@ -53,7 +53,7 @@ def _block(
     while first < screen.columns:
         # A short first tile gives limits early; where much is hidden it must still show k rows to give any.
         last = min(first + (width if first else min(width, 1024) if 2 * k <= 1024 else 2 * k), screen.columns)
-        tile = buffer[: count * (last - first)].reshape(count, last - first)
+        tile = empty_tile(buffer, count, last - first)
         screen.tile(first, last, some, tile)
         gone = hidden[np.searchsorted(hidden, first) : np.searchsorted(hidden, last)]
         if gone.size:

@@ -49,13 +49,20 @@ class Pool:
 
     def _passing(self, scores: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return where scores reach the limits."""
+        by_query = scores.flags.c_contiguous
+        table = scores if by_query else scores.T
         if self._open:
-            return _places(scores > -np.inf)
-        rows = np.flatnonzero(scores.max(axis=1) >= self._limits)  # reads each score once, and most rows have none
-        if 2 * rows.size > len(scores):
-            return _places(scores >= self._limits[:, None])
-        row, column = _places(scores[rows] >= self._limits[rows, None])
-        return rows[row], column
+            found = _places(table > -np.inf)
+            return found if by_query else found[::-1]
+        reached = np.flatnonzero(scores.max(axis=1) >= self._limits)  # reads each score once; most queries have none
+        if 8 * reached.size > len(scores):
+            found = _places(table >= (self._limits[:, None] if by_query else self._limits))
+            return found if by_query else found[::-1]
+        if by_query:
+            query, column = _places(table[reached] >= self._limits[reached, None])
+        else:
+            column, query = _places(table[:, reached] >= self._limits[reached])
+        return reached[query], column
 
     def candidates(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return query (n,) and column (n,), by rising query."""

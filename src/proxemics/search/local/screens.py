@@ -73,7 +73,9 @@ class FloatScreen:
         for start in range(0, last - first, step):
             part = slice(start, start + step)
             if len(some) <= FEW:
-                out[:, part] = np.matmul(rows[part], some.T).T
+                import torch
+
+                out[:, part] = torch.mm(torch.from_numpy(rows[part]), torch.from_numpy(some).T).numpy().T
             else:  # a product with the many rows on its left is a fifth faster than the other way round
                 np.matmul(rows[part], some.T, out=out.T[part])
 

@@ -54,8 +54,10 @@ class Pool:
         if self._open:
             found = _places(table > -np.inf)
             return found if by_query else found[::-1]
-        reached = np.flatnonzero(scores.max(axis=1) >= self._limits)  # reads each score once; most queries have none
-        if 8 * reached.size > len(scores):
+        reached = None
+        if self._seen > 8 * self._k * scores.shape[1]:  # later, few queries have any: look for those first
+            reached = np.flatnonzero(scores.max(axis=1) >= self._limits)
+        if reached is None or 8 * reached.size > len(scores):
             found = _places(table >= (self._limits[:, None] if by_query else self._limits))
             return found if by_query else found[::-1]
         if by_query:

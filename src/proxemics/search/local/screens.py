@@ -17,7 +17,9 @@ _UNIT = 2.0**-24
 FEW = 8
 """Up to so many queries a tile is laid out by query, so that comparing it with limits has long inner loops."""
 CACHED = 1 << 19
-"""Numbers of the rows of one product, so that they stay in cache."""
+"""Numbers of the rows of one product for few queries, so that they stay in cache."""
+ROWS = 2048
+"""Rows of one product for more queries: a matrix product is slower with many less or more."""
 
 
 class Screen(Protocol):
@@ -69,15 +71,18 @@ class FloatScreen:
         if len(some) == 1:
             np.vecdot(rows, some[0], out=out[0])
             return
-        step = max(64, CACHED // rows.shape[1])
-        for start in range(0, last - first, step):
-            part = slice(start, start + step)
-            if len(some) <= FEW:
-                import torch
+        if len(some) <= FEW:
+            import torch
 
+            step = max(64, CACHED // rows.shape[1])
+            for start in range(0, last - first, step):
+                part = slice(start, start + step)
                 out[:, part] = torch.mm(torch.from_numpy(rows[part]), torch.from_numpy(some).T).numpy().T
-            else:  # a product with the many rows on its left is a fifth faster than the other way round
-                np.matmul(rows[part], some.T, out=out.T[part])
+            return
+        step = ROWS if last - first > 2 * ROWS else last - first
+        for start in range(0, last - first, step):  # many rows on the left: a fifth faster than the other way round
+            part = slice(start, start + step)
+            np.matmul(rows[part], some.T, out=out.T[part])
 
 
 def codes_pay() -> bool:

@@ -12,7 +12,7 @@ JOBS ?= 2
 # More arguments for pytest, for example: make test ARGS="--slow tests/losses"
 ARGS ?=
 # Those that need pictures of their own, or hours, are run by hand.
-BY_HAND := bias_cards.py _% real_% controlled% doctor.py embed.py emoji5.py enrol.py method_pages.py report.py
+BY_HAND := bias_cards.py _% real_% controlled% doctor.py embed.py emoji5.py enrol.py method_pages.py report.py search_page.py
 BENCHMARKS ?= $(filter-out $(addprefix benchmarks/,$(BY_HAND)),$(wildcard benchmarks/*.py))
 CODE := src tests benchmarks examples
 

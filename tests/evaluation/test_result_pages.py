@@ -23,6 +23,11 @@ def test_the_page_shows_the_result_file(name: str, page: str) -> None:
     assert on_page(ROOT / "docs" / f"{page}.md", name) == shown
 
 
+def test_the_figures_of_the_index_are_those_of_the_file() -> None:
+    whole = json.loads((ROOT / "benchmarks" / "results" / "search.json").read_text(encoding="utf-8"))
+    assert on_page(ROOT / "docs" / "search.md", "search") == importlib.import_module("search_page").tables(whole)
+
+
 @pytest.mark.parametrize("page", ["see", "probabilistic", "couce", "center_polar"])
 def test_the_page_of_a_method_shows_what_it_costs_and_does(page: str) -> None:
     pages = importlib.import_module("method_pages")

@@ -1,0 +1,88 @@
+"""The figures of the index, out of ``results/search.json`` and into ``docs/search.md``; nothing is measured here.
+
+python benchmarks/search_page.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from _page import put_into
+from _results import RESULTS, ROOT
+
+SIZES = {"100000x512": "100,000 × 512", "500000x128": "500,000 × 128"}
+BATCHES = (1, 8, 64, 200, 300, 1000)
+
+
+def tables(whole: Mapping[str, Any]) -> str:
+    """Format exact searches beside faiss, graphs beside usearch, and servers."""
+    rows = {row["name"]: row for row in whole["rows"]}
+    lines = [
+        "Exact searches, beside faiss `IndexFlatIP` with whichever of its two settings is faster for the batch:",
+        "",
+    ]
+    lines += _exact(rows)
+    lines += ["", "Graphs, 500 queries in one call, and one query a call:", "", *_graphs(rows)]
+    servers = [row for name, row in rows.items() if name.startswith(("pgvector", "milvus"))]
+    if servers:
+        lines += ["", "Servers on the same machine, wall clock:", "", *_servers(rows)]
+    return "\n".join(lines)
+
+
+def _exact(rows: Mapping[str, Any]) -> list[str]:
+    heads = [f"{size}, `{dtype}`" for size in SIZES.values() for dtype in ("float32", "int8")]
+    lines = [f"| queries at once | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    for batch in BATCHES:
+        cells = []
+        for size in SIZES:
+            for kind in ("exact", "exact_int8"):
+                row = rows.get(f"{kind}_batch_{batch}_{size}")
+                cells.append(f"{row['qps']:,}/s, {row['speed_over_best_faiss']:.2f} × faiss" if row else "–")
+        lines.append(f"| {batch:,} | {' | '.join(cells)} |")
+    return lines
+
+
+def _graphs(rows: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "| rows | kept as | recall@10 | queries/s | over usearch | one by one | over usearch | build | graph | folder |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for size, title in SIZES.items():
+        for dtype in ("float32", "int8"):
+            many, single = rows.get(f"hnsw_{dtype}_{size}"), rows.get(f"hnsw_{dtype}_single_{size}")
+            if many is None or single is None:
+                continue
+            lines.append(
+                f"| {title} | `{dtype}` | {many['recall']:.3f} | {many['qps']:,} "
+                f"| {1 + many['overhead_over_usearch']:.2f} × | {single['qps']:,} "
+                f"| {1 + single['overhead_over_usearch']:.2f} × | {many['build_cpu_s']:.0f} s "
+                f"| {many['graph_bytes'] / 1e6:.0f} MB | {many['folder_bytes'] / 1e6:.0f} MB |"
+            )
+    return lines
+
+
+def _servers(rows: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "| server | rows | recall@10 | queries/s, one by one | in batches of 100 | build |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in rows.items():
+        if name.startswith(("pgvector", "milvus")):
+            kind, _, size = name.rpartition("_")
+            lines.append(
+                f"| {kind.replace('_', ', ')} | {row['rows']:,} × {size.partition('x')[2]} | {row['recall']:.3f} "
+                f"| {row['qps']:,} | {row['qps_in_batches_of_100']:,} | {row['build_s']:.0f} s |"
+            )
+    return lines
+
+
+def main() -> None:
+    """Write the tables."""
+    whole = json.loads((RESULTS / "search.json").read_text(encoding="utf-8"))
+    put_into(ROOT / "docs" / "search.md", "search", tables(whole))
+
+
+if __name__ == "__main__":
+    main()

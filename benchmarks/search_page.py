@@ -46,7 +46,7 @@ def _exact(rows: Mapping[str, Any]) -> list[str]:
 
 def _graphs(rows: Mapping[str, Any]) -> list[str]:
     lines = [
-        "| rows | kept as | recall@10 | queries/s | over usearch | one by one | over usearch | build | graph | folder |",
+        "| rows | kept as | recall@10 | queries/s | to usearch | one by one | to usearch | build | graph | folder |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for size, title in SIZES.items():

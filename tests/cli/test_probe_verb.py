@@ -69,11 +69,17 @@ def test_a_card_that_says_more_is_kept(
         ({"has_untrained": False}, True, "probe-part.json"),
         ({"source": "other.csv", "split": "all"}, False, "probe-part.json"),
         ({"where": {"site": "north"}}, False, "probe-part.json"),
+        ({"numbers": []}, True, "probe-part.json"),
+        ({"model": {"fingerprint": "b"}, "pictures": 9}, True, "probe.json"),
+        ({"model": {"fingerprint": "b"}, "pictures": 9}, False, "probe-part.json"),
         ({"source": "b.csv", "pictures": 9, "probes": []}, True, "probe.json"),  # there is a card of other pictures
     ],
 )
 def test_where_a_card_goes(tmp_path: Path, change: dict[str, object], own: bool, place: str) -> None:
-    card = {"source": "a.csv", "split": "test", "where": {}, "probes": ["geometry", "certainty"], "pictures": 1000}
+    card = {
+        "source": "a.csv", "split": "test", "where": {}, "probes": ["geometry", "certainty"], "pictures": 1000,
+        "model": {"fingerprint": "a"}, "numbers": [{"probe": "decodability", "name": "camera"}],
+    }  # fmt: skip
     there = {**card, "has_untrained": True}
     (tmp_path / "probe.json").write_text(json.dumps(there))
     assert _place(tmp_path, {**there, **change}, own=own) == tmp_path / place

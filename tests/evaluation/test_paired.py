@@ -154,3 +154,6 @@ def test_a_constant_gain_over_tasks_of_unequal_size_is_certain() -> None:
     sums = class_sums((base + 0.3) * weights, base * weights, names, weights=weights)
     found = paired_bootstrap([sums])
     assert (found.low, found.difference, found.high) == pytest.approx((0.3, 0.3, 0.3))
+    for wrong in (weights[:3], np.where(np.arange(len(weights)) == 7, np.nan, weights)):
+        with pytest.raises(EvaluationError, match=r"give \(Q,\) finite numbers"):
+            class_sums(base, base, names, weights=wrong)

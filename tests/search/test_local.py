@@ -17,9 +17,11 @@ from proxemics.search import Condition, Index, Items, ModelKey
 from proxemics.search.checks import CHECKS, check_index, scan_exactly
 from proxemics.search.items import unit_rows
 from proxemics.search.local import compact, plan
+from proxemics.search.local.codes import quantise
 from proxemics.search.local.graph import unreached
 from proxemics.search.local.index import LocalIndex
 from proxemics.search.local.layout import MANIFEST
+from proxemics.search.local.screens import CodeScreen, empty_tile
 
 DIM = 24
 KEY = ModelKey(model="c" * 64, preprocess="p", dim=DIM)
@@ -456,3 +458,17 @@ def test_graph_and_names_are_on_disk_before_the_index_counts_on_them(
         index.compact()
     assert ".graph-1-1.usearch" in synced[: synced.index("commit")]
     assert synced[synced.index("commit") + 1] == "i"
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 17])
+@pytest.mark.parametrize("queries", [2, 10])
+def test_the_8_bit_screen_is_within_its_bound(dim: int, queries: int) -> None:
+    """Also of vectors with one number, which the 8-bit product of torch gets wrong."""
+    draw = np.random.default_rng(dim)
+    rows, asked = (unit_rows(draw.standard_normal((count, dim)).astype(np.float32)) for count in (1023, queries))
+    codes, scales = quantise(rows)
+    screen = CodeScreen(codes, scales, asked)
+    tile = empty_tile(np.empty(queries * 1023, np.float32), queries, 1023)
+    screen.tile(0, 1023, slice(0, queries), tile)
+    step = quantise(asked)[1][:, :1]
+    assert np.abs(tile * step - asked @ rows.T).max() <= (screen.eps * step[:, 0]).max() + 1e-6

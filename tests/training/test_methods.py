@@ -195,7 +195,7 @@ def test_every_pair_has_the_terms_of_both(loss: str, trunk: str) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"odba": {}, "couce": {}}, "ODBA and CouCE both bring ODBA, .* give its options inside CouCE"),
+        ({"odba": {}, "couce": {}}, "ODBA and CouCE both bring ODBA, .* give its options inside the one"),
         ({"couce": {}, "msrci": {}}, "CouCE and MSRCI both bring MSRCI"),
         ({"odba": {"orth": "project"}, "probabilistic": {"omega": 5.0}}, "ODBA and ProbabilisticProxies both decide"),
         ({"probabilistic": {}, "couce": {"odba": {"orth": "project"}}}, "ProbabilisticProxies and CouCE both decide"),

@@ -98,11 +98,14 @@ def _place(run: Path, card: dict[str, Any], *, own: bool) -> Path:
     whole = run / "probe.json"
     try:
         there = json.loads(whole.read_text(encoding="utf-8"))
-        same = (
-            all(there[name] == card[name] for name in ("source", "split")) and there.get("where", {}) == card["where"]
-        )
+        there.setdefault("where", {})
+        if there["model"]["fingerprint"] != card["model"]["fingerprint"]:
+            return whole if own else run / PART  # it is of weights that are gone
+        same = all(there[name] == card[name] for name in ("source", "split", "where"))
+        known, new = ({(one["probe"], one["name"]) for one in some["numbers"]} for some in (there, card))
         more = (
             bool(set(there["probes"]) - set(card["probes"]))
+            or bool(known - new)
             or there["pictures"] > card["pictures"]
             or (there["has_untrained"] and not card["has_untrained"])
         )

@@ -201,7 +201,8 @@ class EvaluationConfig(Section):
     clustering: bool = False
     """Also NMI and AMI of k-means, which take longer."""
     verification: bool = False
-    """Also compare every two pictures: area under the ROC, equal error rate, FNMR at FMR."""
+    """Also compare every two test pictures, whatever the protocol: area under the ROC, equal error rate, FNMR at FMR.
+    Time grows with the square of their number."""
     bootstrap: int = Field(1000, ge=0)
     """Resamplings of the classes for the 95 % intervals; 0: no intervals."""
 

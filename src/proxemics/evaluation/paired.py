@@ -130,7 +130,10 @@ def class_sums(
         raise EvaluationError("No query counts in both runs, so there is nothing to compare.")
     found, codes = np.unique(names[known], return_inverse=True)
     total = np.bincount(codes, weights=(a - b)[known], minlength=len(found)).astype(np.float64)
-    counted = np.ones(len(codes)) if weights is None else np.asarray(weights, np.float64)[known]
+    every = np.ones(len(a)) if weights is None else np.asarray(weights, np.float64)
+    if every.shape != a.shape or not np.isfinite(every[known]).all():
+        raise EvaluationError(f"Weights of shape {every.shape} for {len(a)} queries; give (Q,) finite numbers.")
+    counted = every[known]
     return ClassSums(found, total, np.bincount(codes, weights=counted, minlength=len(found)).astype(np.float64))
 
 

@@ -51,7 +51,7 @@ def check_needs(method: Method, embedder: Embedder, loss: nn.Module, *, entry: s
 @torch.no_grad()
 def _check_maps(name: str, needs: Needs, embedder: Embedder) -> None:
     """Look at what a blank picture becomes."""
-    was_training = embedder.training
+    modes = [(part, part.training) for part in embedder.modules()]
     embedder.eval()
     try:
         side = embedder.preprocess.size
@@ -60,7 +60,8 @@ def _check_maps(name: str, needs: Needs, embedder: Embedder) -> None:
         for stage in needs.stages:
             features[stage].as_map()
     finally:
-        embedder.train(was_training)
+        for part, mode in modes:
+            part.training = mode
     if needs.grid and encoded.grid[1] == 1 and encoded.grid[0] > 2:
         raise TrainingError(
             f"{name} looks at where things are, and the {encoded.grid[0]} tokens of the last stage form no map; choose "
@@ -82,13 +83,13 @@ def check_together(methods: Sequence[Method]) -> None:
     """
     parts = [{type(part) for part in method.modules() if isinstance(part, Method)} for method in methods]
     for first, second in itertools.combinations(range(len(methods)), 2):
-        if type(methods[first]) is type(methods[second]):
-            continue
+        names = [type(methods[place]).__name__ for place in (first, second)]
+        if names[0] == names[1]:
+            continue  # a clash of their terms is told in the step
         for kind in sorted(parts[first] & parts[second], key=lambda kind: kind.__name__):
-            holder = methods[first] if type(methods[second]) is kind else methods[second]
             raise LossError(
-                f"{type(methods[first]).__name__} and {type(methods[second]).__name__} both bring {kind.__name__}, and "
-                f"its terms would be there twice; give its options inside {type(holder).__name__}, or leave one out."
+                f"{names[0]} and {names[1]} both bring {kind.__name__}, whose terms would be there twice; give its "
+                "options inside the one that holds more, or leave one out."
             )
     weighing = [type(method).__name__ for method in methods if method.base_weight != 1]
     if len(weighing) > 1:

@@ -82,7 +82,7 @@ def paired_sums(first: Compared, second: Compared, metric: str) -> ClassSums | N
     if not _same_queries(one, other):
         raise EvaluationError(
             f"{first.folder} and {second.folder} cannot be compared: {first.variant} and {second.variant} with seed "
-            f"{first.seed} have other test classes, or other numbers of queries in them."
+            f"{first.seed} have other test classes, or other numbers of queries in them; evaluate both anew."
         )
     return ClassSums(one.names, one.total - other.total, one.count)
 

@@ -55,7 +55,7 @@ def refuse_strangers(source: Index, target: Index) -> None:
         if strange:
             raise SearchError(
                 f"{target.address} holds {strange[0]!r}, which {source.address} does not, so it is no copy that was "
-                "begun; nothing was changed. Give another place."
+                "begun, or the row was removed since; nothing was changed. Give another place, or remove the row."
             )
 
 

@@ -258,7 +258,7 @@ def check_name(name: str) -> None:
     Raises:
         SearchError: it is empty, too long, holds what :data:`UNSEEN` names, or is the word for no class.
     """
-    seen = re.sub(f"^[{BLANK}]+|[{BLANK}]+$", "", name)
+    seen = re.sub(f"^[{BLANK}]+|[{BLANK}]+$", "", name[:513])
     if not seen or len(name) > 512 or re.search(rf"[{UNSEEN}\ud800-\udfff]", name):
         raise SearchError(
             f"{name[:40]!r} cannot be the name of a class: give 1 to 512 characters, not only blanks, without control "

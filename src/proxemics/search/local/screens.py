@@ -111,6 +111,8 @@ class CodeScreen:
         self._whole = np.empty(0, np.int32)
         self._steps = np.ascontiguousarray(scales[:, 0])
         self._queries, own = quantise(queries)
+        if codes.shape[1] == 1:  # the product of whole numbers goes wrong there
+            self._codes, self._queries = (np.pad(part, ((0, 0), (0, 1))) for part in (codes, self._queries))
         lost = float(scales[:, 1].max(initial=0.0))
         # |x.y - x'.y'| <= |x - x'| |y| + |x'| |y - y'|, and the product is rounded to float32 twice.
         bound = own[:, 1].astype(np.float64) * (1 + 1e-6) + (1 + own[:, 1]) * lost + 4 * _UNIT

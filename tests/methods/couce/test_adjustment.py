@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from proxemics.losses import NormSoftmax, ProxyAnchor, ProxyNCA, ProxyNCAPlusPlus, SoftTriple
+from proxemics.losses.build import build_loss
 from proxemics.methods.couce import (
     attended,
     enumerated,
@@ -124,3 +125,29 @@ def test_the_clock_counts_steps_and_survives_a_restart(make_step) -> None:
                 state, ramp = ramp.state_dict(), Ramp(5)
                 ramp.load_state_dict(state)
     assert found == pytest.approx(wanted)
+
+
+def test_gradients_of_every_estimator() -> None:
+    """In float64 against finite differences; the largest eigenvalue once its direction has settled."""
+    draw = torch.Generator().manual_seed(0)
+    z, atoms = (torch.randn(rows, 6, generator=draw, dtype=torch.float64) for rows in (4, 3))
+    atoms = torch.nn.functional.normalize(atoms)
+    prior, rho = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64), torch.tensor([0.1, 0.2, 0.3, 0.0]).double()
+    labels = torch.tensor([0, 1, 2, 0])
+    query, key = (torch.randn(2, 6, generator=draw, dtype=torch.float64) for _ in range(2))
+    z.requires_grad_()
+
+    def unit(x: Tensor) -> Tensor:
+        return torch.nn.functional.normalize(x)
+
+    assert torch.autograd.gradcheck(lambda x: shifted(unit(x), atoms[[0, 1, 2, 0]], rho), (z,))
+    assert torch.autograd.gradcheck(
+        lambda x: attended(unit(x), atoms, prior, rho, lambda a: a @ query.t(), lambda d: d @ key.t()), (z,)
+    )
+    for name in ("norm_softmax", "proxy_nca_pp", "proxy_anchor"):
+        loss = build_loss(name, 3, 6, {}, generator=torch.Generator().manual_seed(1)).double()
+        assert torch.autograd.gradcheck(
+            lambda x, loss=loss: enumerated(unit(x), labels, atoms, prior, rho, loss), (z,), atol=1e-4
+        ), name
+    start = torch.ones(3, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda x: spectral_orthogonality(unit(x), atoms, start, 500), (z,))

@@ -108,7 +108,7 @@ class Service:
     def __init__(self, folder: Path) -> None:
         command = ["-m", "proxemics", "serve", str(folder / "bundle"), "--index", str(folder / "index")]
         self.process = subprocess.Popen(
-            [sys.executable, *command, "--port", "0", "--rate", "0"],
+            [sys.executable, *command, "--port", "0", "--rate", "0", "--allow-enrol"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

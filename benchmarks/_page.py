@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+from _results import RESULTS
 
 END = "<!-- end -->"
 
@@ -28,3 +33,11 @@ def put_into(page: Path, name: str, shown: str) -> None:
 def on_page(page: Path, name: str) -> str:
     """Return what stands between the marks."""
     return page.read_text(encoding="utf-8").partition(start(name))[2].partition(END)[0].strip()
+
+
+def publish(name: str, tables: Callable[[Mapping[str, Any]], str], page: Path | None) -> None:
+    """Print the tables of ``results/<name>.json``, and put them into a page."""
+    shown = tables(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
+    print(shown)
+    if page is not None:
+        put_into(page, name, shown)

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from _page import put_into
-from _results import RESULTS, write_results
+from _page import publish
+from _results import write_results
 from controlled import SETTINGS
 from controlled_data import build
 
@@ -81,10 +81,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.data is not None:
         write_results("bias_cards", [card(name, args) for name in RHOS], packages=["torch", "numpy", "timm", "pillow"])
-    shown = tables(json.loads((RESULTS / "bias_cards.json").read_text()))
-    print(shown)
-    if args.page is not None:
-        put_into(args.page, "bias_cards", shown)
+    publish("bias_cards", tables, args.page)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _page import put_into
-from _results import RESULTS, write_results
+from _page import publish
+from _results import write_results
 
 from proxemics.core.config import EvaluationConfig
 from proxemics.models.bundle import save_bundle
@@ -135,10 +135,7 @@ def main() -> None:
         for seed in options.seeds:
             rows.append(trained(table, options.runs / f"proxy_anchor-{seed}", seed, options.threads))
             write_results("emoji5", rows, packages=["torch", "numpy", "timm", "pillow"])
-    shown = tables(json.loads((RESULTS / "emoji5.json").read_text()))
-    print(shown)
-    if options.page is not None:
-        put_into(options.page, "emoji5", shown)
+    publish("emoji5", tables, options.page)
 
 
 if __name__ == "__main__":

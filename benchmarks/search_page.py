@@ -5,12 +5,11 @@ python benchmarks/search_page.py
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from _page import put_into
-from _results import RESULTS, ROOT
+from _page import publish
+from _results import ROOT
 
 SIZES = {"100000x512": "100,000 × 512", "500000x128": "500,000 × 128"}
 BATCHES = (1, 8, 64, 200, 300, 1000)
@@ -80,8 +79,7 @@ def _servers(rows: Mapping[str, Any]) -> list[str]:
 
 def main() -> None:
     """Write the tables."""
-    whole = json.loads((RESULTS / "search.json").read_text(encoding="utf-8"))
-    put_into(ROOT / "docs" / "search.md", "search", tables(whole))
+    publish("search", tables, ROOT / "docs" / "search.md")
 
 
 if __name__ == "__main__":

@@ -181,6 +181,7 @@ class Files:
         self.breaks = 0
         self.ranges = True
         self.status: int | None = None
+        self.moved: dict[str, str] = {}
         self.asked: list[str | None] = []
         self.address = ""
 
@@ -194,6 +195,11 @@ def server() -> Iterator[Files]:
             asked = self.headers.get("Range")
             files.asked.append(asked)
             name = self.path.lstrip("/")
+            if name in files.moved:
+                self.send_response(302)
+                self.send_header("Location", files.moved[name])
+                self.end_headers()
+                return
             if files.status is not None or name not in files.content:
                 self.send_error(files.status or 404)
                 return

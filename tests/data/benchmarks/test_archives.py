@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
 import io
+import random
 import tarfile
 import zipfile
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from proxemics.core.errors import DataError
+from proxemics.data.benchmarks import archives
 from proxemics.data.benchmarks.archives import extract, is_archive
 
 
@@ -100,8 +104,61 @@ def test_damage_is_told(tmp_path: Path) -> None:
     zipped[60] ^= 255
     (tmp_path / "bad.zip").write_bytes(zipped)
     for name in ("cut.tgz", "page.zip", "bad.zip"):
-        with pytest.raises(DataError, match="Delete it and fetch it again"):
+        with pytest.raises(DataError, match=r"Delete it.* and fetch it again"):
             extract(tmp_path / name, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
+@pytest.mark.parametrize("compressible", [False, True])
+def test_damage_in_the_middle_is_seen(tmp_path: Path, kind: str, compressible: bool) -> None:
+    """The checksum of a compressed tar archive stands at its end, behind the last file."""
+    content = bytes(range(256)) * 4000 if compressible else random.Random(0).randbytes(300_000)
+    good = tmp_path / f"a.tar.{kind}"
+    with tarfile.open(good, f"w:{kind}") as archive:
+        for number in range(3):
+            info = tarfile.TarInfo(f"{number}.jpg")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    assert extract(good, tmp_path / "good") == 3
+    damaged = bytearray(good.read_bytes())
+    middle = len(damaged) // 2
+    damaged[middle : middle + 4] = bytes(255 - value for value in damaged[middle : middle + 4])
+    good.write_bytes(damaged)
+    with pytest.raises(DataError, match=r"Delete it.* and fetch it again"):
+        extract(good, tmp_path / "bad")
+
+
+def test_a_password_and_an_unknown_compression_are_no_damage(tmp_path: Path) -> None:
+    archive = make_zip(tmp_path / "a.zip", {"a": b"1"})
+    locked = bytearray(archive.read_bytes())
+    for mark, place in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        locked[locked.index(mark) + place] |= 1
+    (tmp_path / "locked.zip").write_bytes(locked)
+    with pytest.raises(DataError, match=r"locked\.zip is locked with a password\. Unpack it by hand"):
+        extract(tmp_path / "locked.zip", tmp_path / "out")
+    odd = bytearray(archive.read_bytes())
+    for mark, place in ((b"PK\3\4", 8), (b"PK\1\2", 10)):
+        odd[odd.index(mark) + place] = 99
+    (tmp_path / "odd.zip").write_bytes(odd)
+    with pytest.raises(DataError, match=r"packed in a way that is not known here: .*Unpack it by hand into"):
+        extract(tmp_path / "odd.zip", tmp_path / "out")
+
+
+def test_a_full_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(archives, "_copy", full)
+    with pytest.raises(OSError, match="No space left"):
+        extract(make_tar(tmp_path / "a.tgz", {"a": b"1"}), tmp_path / "out")
+
+
+def test_a_tar_archive_that_goes_on_for_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "_PADDING", 1 << 16)
+    archive = make_tar(tmp_path / "a.tgz", {"a": b"1"})
+    archive.write_bytes(gzip.compress(gzip.decompress(archive.read_bytes()) + bytes(1 << 20)))
+    with pytest.raises(DataError, match="goes on for more than 65,536 bytes"):
+        extract(archive, tmp_path / "out")
 
 
 def test_archives_are_known_by_name() -> None:

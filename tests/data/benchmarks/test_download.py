@@ -108,6 +108,21 @@ def test_refusals_are_told(server: Any, tmp_path: Path) -> None:
         download("http://127.0.0.1:9/a", tmp_path / "a", attempts=1)
 
 
+def test_redirects_are_followed_on_the_web_and_nowhere_else(server: Any, tmp_path: Path) -> None:
+    server.content["new.bin"] = BODY
+    server.moved = {
+        "old.bin": f"{server.address}/new.bin",
+        "ftp.bin": "ftp://127.0.0.1/a",
+        "disk.bin": "file:///etc/passwd",
+    }
+    assert download(f"{server.address}/old.bin", tmp_path / "old.bin").read_bytes() == BODY
+    with pytest.raises(DataError, match=r"Cannot fetch ftp://127\.0\.0\.1/a: only http and https"):
+        download(f"{server.address}/ftp.bin", tmp_path / "ftp.bin", attempts=1)
+    with pytest.raises(DataError):
+        download(f"{server.address}/disk.bin", tmp_path / "disk.bin", attempts=1)
+    assert not (tmp_path / "disk.bin").exists()
+
+
 def test_a_file_that_is_too_large_is_refused(server: Any, tmp_path: Path) -> None:
     server.content["a.bin"] = BODY
     with pytest.raises(DataError, match="1,000,000 bytes large; at most 1,000 are allowed"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import stat
 import tarfile
 import zipfile
@@ -13,8 +14,9 @@ from typing import IO, NamedTuple
 from proxemics.core.errors import DataError
 
 _BLOCK = 1 << 20
-# zipfile says RuntimeError to a member with a password and NotImplementedError to a compression it does not know.
-_DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError, NotImplementedError)
+_PADDING = 1 << 26
+"""Bytes that may follow the last member of a tar archive."""
+_DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError)
 
 
 class _Entry(NamedTuple):
@@ -40,7 +42,9 @@ def extract(archive: str | Path, folder: str | Path, *, max_bytes: int = 1 << 39
         The number of files written.
 
     Raises:
-        DataError: as said, or the archive is damaged or of another kind. Files written before stay.
+        DataError: as said, or the archive is damaged, of another kind, or locked with a password. Files written before
+            stay; damage of a compressed tar archive may show only at its end.
+        OSError: the disk is full, or the folder cannot be written.
     """
     source, target = Path(archive), Path(folder)
     target.mkdir(parents=True, exist_ok=True)
@@ -59,8 +63,22 @@ def extract(archive: str | Path, folder: str | Path, *, max_bytes: int = 1 << 39
             place.parent.mkdir(parents=True, exist_ok=True)
             left -= _copy(entry.stream, place, left, source, max_bytes)
     except _DAMAGE as error:
-        raise DataError(f"{source} cannot be unpacked: {error}. Delete it and fetch it again.") from error
+        raise _damaged(source, error) from error
+    except NotImplementedError as error:  # of zipfile
+        raise DataError(
+            f"{source} is packed in a way that is not known here: {error}. Unpack it by hand into {target}."
+        ) from error
+    except OSError as error:
+        if error.errno is not None:  # the system's; those of gzip and bz2 have no number
+            raise
+        raise _damaged(source, error) from error
     return count
+
+
+def _damaged(source: Path, error: Exception) -> DataError:
+    return DataError(
+        f"{source} cannot be unpacked: {error}. Delete it, and what was unpacked from it, and fetch it again."
+    )
 
 
 def is_archive(name: str) -> bool:
@@ -76,14 +94,26 @@ def _entries(source: Path) -> Iterator[_Entry]:
                 if info.is_dir() or kind not in (0, stat.S_IFREG):
                     yield _Entry(info.filename, info.is_dir(), None)
                     continue
+                if info.flag_bits & 1:
+                    raise DataError(f"{source.name} is locked with a password. Unpack it by hand.")
                 with zipped.open(info) as stream:
                     yield _Entry(info.filename, False, stream)
     elif tarfile.is_tarfile(source):
         with tarfile.open(source, "r:*") as tarred:
             for member in tarred:
                 yield _Entry(member.name, member.isdir(), tarred.extractfile(member) if member.isreg() else None)
+            _read_to_the_end(tarred, source)
     else:
         raise DataError(f"{source} is neither a zip nor a tar archive. Delete it and fetch it again.")
+
+
+def _read_to_the_end(tarred: tarfile.TarFile, source: Path) -> None:
+    """Read what follows the last member: only then does the compression compare its checksum."""
+    left = _PADDING
+    while tarred.fileobj is not None and (block := tarred.fileobj.read(_BLOCK)):
+        left -= len(block)
+        if left < 0:
+            raise DataError(f"{source.name} goes on for more than {_PADDING:,} bytes after its last file.")
 
 
 def _place(name: str, folder: Path, source: Path) -> Path:

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
 from proxemics.__about__ import __version__
@@ -19,6 +20,27 @@ Progress = Callable[[int, int | None], None]
 """Called with the bytes so far and the bytes in all, if known."""
 _BLOCK = 1 << 18
 _BREAKS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
+
+
+class _WebOnly(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to http and https only; urllib itself would also go to ftp."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        _check_scheme(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _check_scheme(url: str) -> None:
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise DataError(f"Cannot fetch {url}: only http and https addresses are allowed.")
 
 
 class _Restart(Exception):  # noqa: N818  a signal inside this file, not an error
@@ -59,8 +81,7 @@ def download(
             file is too large, or the checksum differs (a fetched file is then removed).
     """
     path = Path(target)
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise DataError(f"Cannot fetch {url}: only http and https addresses are allowed.")
+    _check_scheme(url)
     if path.exists():
         if checksum is not None:
             verify(path, checksum)
@@ -116,9 +137,9 @@ def _pull(url: str, part: Path, timeout: float, max_bytes: int, progress: Progre
         headers |= {"Range": f"bytes={done}-", "If-Range": tag}
     elif done:  # nothing tells whether it is still the same file
         raise _Restart
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310  the scheme was checked
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310  `download` checks the scheme
     try:
-        answer = urllib.request.urlopen(request, timeout=timeout)  # noqa: S310  the scheme was checked
+        answer = urllib.request.build_opener(_WebOnly).open(request, timeout=timeout)
     except urllib.error.HTTPError as error:
         if error.code == 416:
             raise _Restart from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from proxemics.core.errors import DataError
 from proxemics.evaluation.protocols.rows import Selection, Table, column_of, rows_with, select, select_with_gallery
@@ -101,13 +102,7 @@ def all_domain_pairs(table: Table, *, split: str | None = None, absent: str = "e
         >>> list(all_domain_pairs(table))[:3]
         ['art -> photo', 'art -> sketch', 'photo -> art']
     """
-    domains = column_of(table, "domain")
-    rows = np.arange(len(domains)) if split is None else rows_with(table, "split", split)
-    names = [str(name) for name in np.unique(domains[rows])]
-    if len(names) < 2:
-        raise DataError(
-            f"The table has {len(names)} domain(s) ({shorten(names)}); cross-domain retrieval needs two or more."
-        )
+    _, names = _domains(table, split, "cross-domain retrieval")
     return {
         f"{one} -> {other}": cross_domain(table, one, other, split=split, absent=absent)
         for one in names
@@ -135,11 +130,8 @@ def leave_one_domain_out(table: Table, *, split: str | None = None, absent: str 
         >>> {name: part.gallery.tolist() for name, part in leave_one_domain_out(table).items()}
         {'art': [0, 1], 'photo': [1, 2], 'sketch': [0, 2]}
     """
+    rows, names = _domains(table, split, "leaving one out")
     domains = column_of(table, "domain")
-    rows = np.arange(len(domains)) if split is None else rows_with(table, "split", split)
-    names = [str(name) for name in np.unique(domains[rows])]
-    if len(names) < 2:
-        raise DataError(f"The table has {len(names)} domain(s) ({shorten(names)}); leaving one out needs two or more.")
     return {
         name: select_with_gallery(
             table,
@@ -150,3 +142,13 @@ def leave_one_domain_out(table: Table, *, split: str | None = None, absent: str 
         )
         for name in names
     }
+
+
+def _domains(table: Table, split: str | None, what: str) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the rows of a split and the names of their domains, of which there must be two."""
+    domains = column_of(table, "domain")
+    rows = np.arange(len(domains)) if split is None else rows_with(table, "split", split)
+    names = [str(name) for name in np.unique(domains[rows])]
+    if len(names) < 2:
+        raise DataError(f"The table has {len(names)} domain(s) ({shorten(names)}); {what} needs two or more.")
+    return rows, names

@@ -102,6 +102,8 @@ def test_unreadable_picture_is_named(tiny_settings: list[str], tiny_folder: Path
         ("loss.name=proxy_ancor", "Did you mean 'proxy_anchor'?"),
         ("loss.options.alhpa=3", "alhpa"),
         ("trian.epochs=3", "Did you mean 'train'?"),
+        ("epochs=3", "epochs: no such key. Did you mean 'train.epochs'?"),
+        ("loss=arcface", "loss is a section, not a single value. Did you mean 'loss.name'?"),
         ("train.batch_size=64", "batch"),
         ("model.weights=nowhere.safetensors", "nowhere.safetensors"),
         ("train.device=tpu", "use auto, cpu, cuda or mps"),
@@ -132,7 +134,7 @@ def test_full_disk_keeps_the_checkpoint(tiny_settings: list[str], tmp_path: Path
 
 
 def test_wrong_flag_and_wrong_file(tmp_path: Path, run: Run) -> None:
-    code, text = run("train", "--epochs", "3")
+    code, text = run("train", "--zzz", "3")
     assert code == 2
     assert "No such option" in text
     assert_one_line(run("train", "--config", str(tmp_path / "absent.yaml")), "No configuration file")
@@ -140,6 +142,34 @@ def test_wrong_flag_and_wrong_file(tmp_path: Path, run: Run) -> None:
     assert_one_line(run("config", "validate", str(tmp_path / "bad.yaml")), "train.epoch", "Did you mean 'epochs'?")
     assert_one_line(run("evaluate", str(tmp_path)), "holds no model")
     assert_one_line(run("report", str(tmp_path)), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["train", "pictures", "--epochs", "3"], "No such option: --epochs. It is a setting: --set train.epochs=3"),
+        (["train", "--loss=arcface"], "--set loss.name=arcface"),
+        (["evaluate", "run", "--batch-size", "8", "--quiet"], "--set train.batch_size=8"),
+        (["probe", "run", "--epochs", "3"], "No such option: --epochs"),
+    ],
+)
+def test_a_setting_given_as_an_option(given: list[str], expected: str, run: Run) -> None:
+    code, text = run(*given)
+    text = " ".join(text.replace("│", " ").split())
+    assert code == 2
+    assert expected in text
+    assert ("It is a setting" in text) == (given[0] != "probe")
+
+
+def test_a_warning_is_one_line(tmp_path: Path, run: Run) -> None:
+    for number in range(40):
+        picture = tmp_path / "pictures" / f"class {number % 4}" / f"{number}.png"
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (16, 16), (number, 0, 0)).save(picture)
+    code, text = run("split", str(tmp_path / "pictures"), "--out", "split.csv")
+    assert code == 0
+    assert text.startswith("Warning: 4 classes are too few to test on unseen classes")
+    assert ".py:" not in text
 
 
 def test_help_needs_no_torch() -> None:

@@ -290,7 +290,7 @@ def test_truncated_files(name: str, kept: float, tmp_path: Path) -> None:
     photo(200, 150).save(path)
     data = path.read_bytes()
     path.write_bytes(data[: int(kept * len(data))])
-    assert "Replace the file or take it out of the table." in refused(path)
+    assert "Replace the file or take it out of the table (`proxemics doctor` lists all such files)." in refused(path)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

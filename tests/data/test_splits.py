@@ -96,6 +96,16 @@ def test_a_split_of_pictures_never_takes_the_last_one() -> None:
     assert set(most.loc[most["split"] == "train", "label"]) == {"big", "pair", "lone", "three"}
 
 
+def test_a_split_of_few_pictures_still_has_validation() -> None:
+    """A fifth of five pictures is one, which has no match; four classes of ten must train all the same."""
+    with pytest.warns(UserWarning, match="4 classes are too few"):
+        split = make_split(table(4, each=10))
+    for label, part in split.groupby("label"):
+        assert part["split"].value_counts().to_dict() == {"test": 5, "train": 3, "val": 2}, label
+    with pytest.warns(UserWarning, match="4 classes are too few"):
+        assert "val" not in set(make_split(table(4, each=6))["split"])  # three left for training are not torn apart
+
+
 def test_the_column_wins_when_it_says_train_and_test() -> None:
     frame = table(12)
     frame["split"] = np.where(frame["label"].isin(["class 0", "class 1"]), "test", "train")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -32,6 +32,7 @@ from proxemics.cli.probe import probe
 from proxemics.cli.report import report
 from proxemics.cli.reproduce import reproduce
 from proxemics.cli.serve import serve
+from proxemics.cli.settings_command import SettingsCommand
 from proxemics.cli.split import split
 from proxemics.cli.sweep import sweep
 from proxemics.cli.train import train
@@ -47,7 +48,7 @@ app = typer.Typer(
 TRAINING = (doctor, split, train, evaluate, probe, report, sweep, compare, reproduce, demo)
 WORK = (embed, export, calibrate, enrol, identify, classes, forget, serve)
 for verb in (*TRAINING, *WORK):
-    app.command()(verb)
+    app.command(cls=SettingsCommand)(verb)
 app.add_typer(data_verbs.app, name="data")
 app.add_typer(bench_verbs.app, name="bench")
 app.add_typer(index_verbs.app, name="index")
@@ -71,11 +72,24 @@ def _root(
     """Train image embeddings that hold up on classes and domains never seen in training."""
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning as one line, without the place in the code."""
+    typer.echo(f"Warning: {' '.join(str(message).split())}", err=True)
+
+
 def main() -> None:
     """Run the command line; errors made on purpose end with one line and exit code 2."""
     from proxemics.core.errors import ProxemicsError
 
     warnings.filterwarnings("ignore", module="torch|timm|lightning_fabric")
+    warnings.showwarning = _show_warning
     try:
         app()
     except ProxemicsError as error:

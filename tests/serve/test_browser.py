@@ -151,9 +151,9 @@ def test_the_keyboard_reaches_everything(found: Any, gallery: Any) -> None:
     stops = found.execute_script("return [...document.querySelectorAll('.card')].filter(o => o.tabIndex === 0).length")
     assert stops == 1, "every result is a stop of the Tab key"
     press(found, "x")
-    wait(found, "document.querySelector('#card-2 .mark').getAttribute('aria-pressed') === 'true'")
+    wait(found, "document.querySelector('#card-2 .mark')?.getAttribute('aria-pressed') === 'true'")
     press(found, "x")
-    wait(found, "document.querySelector('#card-2 .mark').getAttribute('aria-pressed') === 'false'")
+    wait(found, "document.querySelector('#card-2 .mark')?.getAttribute('aria-pressed') === 'false'")
     assert found.execute_script(f"return {focused}") == "card-2"
     press(found, "m")
     wait(found, "document.querySelectorAll('#map[open] img').length === 2")
@@ -161,13 +161,13 @@ def test_the_keyboard_reaches_everything(found: Any, gallery: Any) -> None:
     wait(found, "!document.querySelector('#map').open")
     second = found.execute_script(f"return {LABELS}[1]")
     press(found, keys.ENTER)
-    wait(found, "document.querySelector('.summary').dataset.kind === 'id'")
+    wait(found, "document.querySelector('.summary')?.dataset.kind === 'id'")
     assert "/page/neighbours?id=" in found.current_url
     assert wait(found, LABELS)
     press(found, "/")
     assert found.execute_script(f"return {focused}") == "text"
     press(found, second)
-    wait(found, "document.querySelector('.summary').dataset.kind === 'label'")
+    wait(found, "document.querySelector('.summary')?.dataset.kind === 'label'")
     wait(found, f"{LABELS}.every(one => one === arguments[0])", second)
     press(found, keys.ARROW_DOWN)
     assert found.execute_script(f"return {focused}") == "card-1"
@@ -175,7 +175,7 @@ def test_the_keyboard_reaches_everything(found: Any, gallery: Any) -> None:
 
 def test_a_mark_is_kept_and_shown_again(found: Any, service: Any, gallery: Any) -> None:
     find(found, "#card-3 .mark").click()
-    wait(found, "document.querySelector('#card-3 .mark').getAttribute('aria-pressed') === 'true'")
+    wait(found, "document.querySelector('#card-3 .mark')?.getAttribute('aria-pressed') === 'true'")
     rows = service.client.get("/v1/feedback.csv").text
     assert f",{Path(gallery.ids[40]).name}," in rows
     assert ",wrong," in rows
@@ -185,7 +185,7 @@ def test_a_mark_is_kept_and_shown_again(found: Any, service: Any, gallery: Any) 
     )
     wait(found, "document.querySelector('#card-3 .mark')?.getAttribute('aria-pressed') === 'true'")
     find(found, "#card-3 .mark").click()
-    wait(found, "document.querySelector('#card-3 .mark').getAttribute('aria-pressed') === 'false'")
+    wait(found, "document.querySelector('#card-3 .mark')?.getAttribute('aria-pressed') === 'false'")
 
 
 def test_a_map_opens_and_closes(found: Any) -> None:
@@ -204,7 +204,7 @@ def test_filters_and_the_number_of_results_hold(page: Any, gallery: Any) -> None
     find(page, "#picture").send_keys(str(gallery.pictures / gallery.ids[40]))
     wait(page, "document.querySelectorAll('.card').length === 26")
     find(page, "#card-1 .similar").click()
-    wait(page, "document.querySelector('.summary').dataset.kind === 'id'")
+    wait(page, "document.querySelector('.summary')?.dataset.kind === 'id'")
     assert len(wait(page, LABELS)) == 25
     page.back()
     wait(page, "document.readyState === 'complete' && document.querySelector('.empty')")

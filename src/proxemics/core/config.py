@@ -135,6 +135,8 @@ class OptimConfig(Section):
     """Course of the learning rates after the warm-up."""
     step_epochs: int = Field(10, ge=1)
     """With schedule step: multiply by gamma every so many epochs."""
+    milestones: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """With schedule step: multiply by gamma after each of these epochs, and not every step_epochs."""
     gamma: float = Field(0.5, gt=0, le=1)
     """With schedule step: the factor."""
     warmup_epochs: int = Field(1, ge=0)

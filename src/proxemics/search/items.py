@@ -85,6 +85,27 @@ class Hits:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @classmethod
+    def of_shared(cls, ids: list[str], scores: NDArray[np.float32], shared: list[Meta], missing: int) -> Hits:
+        """Make hits whose dictionaries belong to somebody else; they are copied when ``meta`` is first asked for.
+
+        Example:
+            >>> kept = {"label": "cat"}
+            >>> hits = Hits.of_shared(["a"], np.ones(1, np.float32), [kept], 0)
+            >>> hits.meta[0]["label"] = "dog"
+            >>> hits.meta, kept
+            ([{'label': 'dog'}], {'label': 'cat'})
+        """
+        hits = cls.__new__(cls)
+        hits.__dict__.update(ids=ids, scores=scores, missing=missing, _shared=shared)
+        return hits
+
+    def __getattr__(self, name: str) -> list[Meta]:
+        if name != "meta" or "_shared" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        copies: list[Meta] = self.__dict__.setdefault("meta", [dict(one) for one in self.__dict__["_shared"]])
+        return copies
+
 
 def unit_rows(
     vectors: NDArray[np.generic] | Sequence[Sequence[float]], *, count: int | None = None, dim: int | None = None

@@ -220,6 +220,9 @@ def test_draws() -> None:
     swap = draw_strengths(4000, 2, mode="swap", probability=0.3, generator=generator)
     assert set(swap.unique().tolist()) == {0.0, 1.0}
     assert abs(float(swap.mean()) - 0.3) < 0.03
+    each = draw_strengths(4000, 3, mode="swap", probability=(0.0, 0.5, 1.0), generator=generator)
+    assert [float(each[:, 0].max()), float(each[:, 2].min())] == [0.0, 1.0]
+    assert abs(float(each[:, 1].mean()) - 0.5) < 0.03
     scale = draw_strengths(4000, 2, mode="scale", sigma=0.5, generator=generator).log()
     assert float(scale.abs().max()) <= 0.5 + 1e-6
     assert abs(float(scale.mean())) < 0.02
@@ -234,6 +237,10 @@ def test_bad_arguments_are_refused_with_a_sentence() -> None:
         amplitude_randomization(features, eta=(0.5,))
     with pytest.raises(LossError, match=r"a number in eta must be a finite number at least 0 and at most 1, got 2"):
         amplitude_randomization(features, eta=(0.5, 1, 2))
+    with pytest.raises(LossError, match=r"probability=\(0\.5,\): give one number for all or each of the 3 bands"):
+        amplitude_randomization(features, mode="swap", probability=(0.5,))
+    with pytest.raises(LossError, match=r"probability must be a finite number at least 0 and at most 1, got 2"):
+        amplitude_randomization(features, mode="swap", probability=(0.5, 1, 2))
     with pytest.raises(LossError, match=r"mode='mixed': use mix or scale or swap\. Did you mean 'mix'"):
         amplitude_randomization(features, mode="mixed")  # type: ignore[arg-type]
     with pytest.raises(LossError, match=r"strengths must be \(4, 3\), one a band, got \(4, 2\)"):

@@ -16,7 +16,9 @@ Mode = Literal["mix", "scale", "swap"]
 """mix: amplitudes between the own and a partner's; swap: one of the two; scale: the own ones times a factor."""
 
 
-def check_randomization(bands: Bands, mode: str, eta: tuple[float, ...], sigma: float, probability: float) -> None:
+def check_randomization(
+    bands: Bands, mode: str, eta: tuple[float, ...], sigma: float, probability: float | tuple[float, ...]
+) -> None:
     """Refuse options of the amplitude randomisation that are out of range.
 
     Raises:
@@ -31,7 +33,11 @@ def check_randomization(bands: Bands, mode: str, eta: tuple[float, ...], sigma: 
     check_bands(bands)
     check_choice("mode", mode, get_args(Mode))
     check_number("sigma", sigma, low=0)
-    check_number("probability", probability, low=0, high=1)
+    several = probability if isinstance(probability, tuple) else (probability,)
+    for value in several:
+        check_number("probability", value, low=0, high=1)
+    if isinstance(probability, tuple) and len(probability) != len(bands) - 1:
+        raise LossError(f"probability={probability}: give one number for all or each of the {len(bands) - 1} bands.")
     for value in eta:
         check_number("a number in eta", value, low=0, high=1)
     if mode == "mix" and len(eta) != len(bands) - 1:
@@ -45,7 +51,7 @@ def draw_strengths(
     mode: Mode = "mix",
     eta: tuple[float, ...] = (0.5, 1.0, 1.0),
     sigma: float = 0.5,
-    probability: float = 0.5,
+    probability: float | tuple[float, ...] = 0.5,
     generator: torch.Generator | None = None,
     device: torch.device | None = None,
 ) -> Tensor:
@@ -54,10 +60,10 @@ def draw_strengths(
     Args:
         count: B.
         bands: n_b.
-        mode: mix: λ ~ U(0, eta_b). swap: λ is 1 with ``probability``, else 0. scale: g = exp(sigma ε), ε ~ U(-1, 1).
+        mode: mix: λ ~ U(0, eta_b). swap: λ is 1 with probability p_b, else 0. scale: g = exp(sigma ε), ε ~ U(-1, 1).
         eta: n_b numbers in [0, 1].
         sigma: >= 0.
-        probability: in [0, 1].
+        probability: p_b in [0, 1], one number for all bands or one a band.
         generator: source of the draws, on ``device``.
         device: of the result.
 
@@ -65,13 +71,13 @@ def draw_strengths(
         (B, n_b) float32.
 
     Example:
-        >>> draw_strengths(2, 3, mode="swap", probability=1.0)
-        tensor([[1., 1., 1.],
-                [1., 1., 1.]])
+        >>> draw_strengths(2, 3, mode="swap", probability=(0.0, 1.0, 1.0))
+        tensor([[0., 1., 1.],
+                [0., 1., 1.]])
     """
     uniform = torch.rand(count, bands, generator=generator, device=device)
     if mode == "swap":
-        return (uniform < probability).float()
+        return (uniform < torch.tensor(probability, device=device)).float()
     if mode == "scale":
         return uniform.mul_(2 * sigma).sub_(sigma).exp_()
     return uniform.mul_(torch.tensor(eta, device=device))

@@ -70,7 +70,7 @@ class MSRCI(Method):
         mode: see :func:`amplitude_randomization`.
         eta: largest λ of each band, for ``mode="mix"``.
         sigma: strength of ``mode="scale"``.
-        probability: of a swap, for ``mode="swap"``.
+        probability: of a swap, for ``mode="swap"``: one number for all bands or one a band.
         keep_dc: leave the means of the channels alone.
         relu: cut the changed map at zero, for maps that come from a ReLU.
         foreground_only: leave the map unchanged where the spatial gate of the last map says background.
@@ -103,7 +103,7 @@ class MSRCI(Method):
         mode: Mode = "mix",
         eta: tuple[float, ...] = (0.5, 1.0, 1.0),
         sigma: float = 0.5,
-        probability: float = 0.5,
+        probability: float | tuple[float, ...] = 0.5,
         keep_dc: bool = False,
         relu: bool = False,
         foreground_only: bool = False,
@@ -122,6 +122,8 @@ class MSRCI(Method):
         if not layers or len(set(layers)) < len(layers):
             raise LossError(f"layer={layer!r}: name one stage, or several different ones.")
         check_choice("pick", pick, get_args(Pick))
+        if not isinstance(probability, int | float):
+            probability = tuple(probability)
         check_randomization(tuple(bands), mode, tuple(eta), sigma, probability)
         check_number("fraction", fraction, low=0, high=1, open_low=True)
         check_number("tau", tau, low=0, open_low=True)

@@ -63,7 +63,7 @@ def amplitude_randomization(
     mode: Mode = "mix",
     eta: tuple[float, ...] = (0.5, 1.0, 1.0),
     sigma: float = 0.5,
-    probability: float = 0.5,
+    probability: float | tuple[float, ...] = 0.5,
     keep_dc: bool = False,
     strengths: Tensor | None = None,
     partners: Tensor | None = None,
@@ -78,7 +78,7 @@ def amplitude_randomization(
         mode: ``"mix"`` and ``"swap"`` take amplitudes of a partner in part or in whole, ``"scale"`` stretches the own.
         eta: for mix, the largest λ of each band, in [0, 1].
         sigma: for scale, log g is uniform in [-sigma, sigma].
-        probability: for swap, that of λ = 1.
+        probability: for swap, that of λ = 1: one number for all bands or one a band.
         keep_dc: leave the (0, 0) coefficient, the mean of each channel, alone.
         strengths: (B, n_b): λ for mix and swap, g for scale; drawn when None.
         partners: (B,) int64, the row each takes amplitudes from; a random permutation when None.

@@ -195,7 +195,7 @@ class LocalIndex(Index):
         known = self._rows.of_slots(snapshot, chain.from_iterable(slots for slots, _ in answers))
         names, meta = known.ids.__getitem__, known.meta.__getitem__
         return [
-            Hits(list(map(names, slots)), scores, list(map(dict.copy, map(meta, slots))), k - len(slots))
+            Hits.of_shared(list(map(names, slots)), scores, list(map(meta, slots)), k - len(slots))
             for slots, scores in answers
         ]
 

@@ -87,7 +87,7 @@ def _by_graph(
         return _complete(snapshot, graph, queries, k, slots, matching, names)
     answers: list[Answer] = list(zip(slots.tolist(), scores, strict=True))
     if graph.facts.unreached:
-        beside = queries @ snapshot.vectors[list(graph.facts.unreached)].T
+        beside = queries @ snapshot.unreached.T
         again = np.flatnonzero(beside.max(axis=1) >= scores[:, -1] - _ROUNDING)
         if again.size:
             better = _complete(snapshot, graph, queries[again], k, slots[again], matching, names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,12 @@ class Snapshot:
     def live(self) -> int:
         """How many rows there are."""
         return self.state.length - len(self.dead)
+
+    @cached_property
+    def unreached(self) -> NDArray[np.float32]:
+        """(n, D) vectors of the rows that the graph holds and never comes to, read once."""
+        slots = self.graph.facts.unreached if self.graph is not None else ()
+        return np.asarray(self.vectors[list(slots)])
 
 
 class StaleError(Exception):

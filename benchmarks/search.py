@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -286,7 +287,9 @@ def hnsw_row(place: Place, dtype: str, rounds: int, *, single: bool) -> dict[str
         "usearch": partial(usearch, place, short, expansion, count, repeats, single=single),
     }
     extra: dict[str, Any] = {}
-    if not single and dtype == "float32":
+    if not single and dtype == "float32" and find_spec("hnswlib") is None:
+        print("hnswlib is not installed, so its figures are left out: pip install hnswlib", flush=True)
+    elif not single and dtype == "float32":
         other = once(place.folder / "hnswlib.json", partial(build_hnswlib, place))
         reached = [int(ef) for ef, share in other["recalls"].items() if share >= TARGET]
         ef = min(reached, default=EXPANSIONS[-1])

@@ -130,7 +130,10 @@ def test_a_column_with_few_training_classes_holds_out_pictures() -> None:
         split = make_split(frame)
     assert split.attrs["split"]["val"] == "images"
     assert classes(split)["val"] == classes(split)["train"]
-    with pytest.raises(DataError, match=r"There are 3 training classes, and 4 are needed .* or mark the validation pictures in the split column"):
+    with pytest.raises(
+        DataError,
+        match=r"There are 3 training classes, and 4 are needed .* or mark the validation pictures in the split column",
+    ):
         make_split(frame, how="column")
 
 

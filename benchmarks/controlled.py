@@ -58,13 +58,15 @@ VARIANTS: dict[str, list[str]] = {
     "odba_border": [f"methods.odba={{{BORDER}, ramp_epochs: 1}}"],
     "msrci": ["methods.msrci={ramp_epochs: 1}"],
     "see": ["methods.see={}"],
-    "el_nivmf": ["methods.probabilistic={}"],
+    "el_nivmf": ["methods.probabilistic={head_rate: 1.0}"],
+    "el_nivmf_head": ["methods.probabilistic={}"],
     "center_polar": ["methods.center_polar={expander: style, layer: layer2}"],
     "odba": ["methods.odba={ramp_epochs: 1}"],
     "couce": ["methods.couce={ramp_epochs: 1}"],
     "strong": ["data.augmentation=strong"],
 }
-"""Without a suffix: options at their defaults, but for a ramp of one epoch, because a run has four.
+"""Without a suffix: options at their defaults, but for a ramp of one epoch, because a run has four, and for EL-nivMF with
+the rate of the head that the release has.
 
 Those of the variants with a suffix were found on seed 0, which is not among the reported ones.
 """

@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 from _measure import RESULTS, Task, _status_mb, compare, describe, machine, one_thread, row, write_results
-from _search_servers import SERVERS
+from _search_servers import NEEDS, SERVERS
 from _search_servers import measure as measure_server
 
 K = 10
@@ -362,6 +362,11 @@ def planned(place: Place, rounds: int) -> dict[str, Callable[[], dict[str, Any]]
         plan[f"hnsw_{dtype}"] = partial(hnsw_row, place, dtype, rounds, single=False)
         plan[f"hnsw_{dtype}_single"] = partial(hnsw_row, place, dtype, rounds, single=True)
     for server in SERVERS:
+        if find_spec(NEEDS[server]) is None:
+            print(
+                f"{NEEDS[server]} is not installed, so {server} is left out: pip install 'proxemics[dev]'", flush=True
+            )
+            continue
         for kind in ("exact", "hnsw"):
             plan[f"{server}_{kind}"] = partial(server_row, place, server, kind)
     return plan

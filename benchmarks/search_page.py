@@ -28,6 +28,8 @@ def tables(whole: Mapping[str, Any]) -> str:
     lines: list[str] = []
     for title, part in parts.items():
         own = {name: row for name, row in rows.items() if names[name.split("_")[0]] is part}
+        if not own:
+            continue
         machines = sorted({row["machine"] for row in own.values()})
         lines += [f"{title} ({'; '.join(machines)}):", "", *part(own), ""]
     return "\n".join(lines).strip()

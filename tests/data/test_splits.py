@@ -75,7 +75,7 @@ def test_too_few_classes_for_unseen_classes_fall_back_with_a_warning() -> None:
         assert len(counts) == 3
         assert counts.min() >= 2
     with pytest.raises(
-        DataError, match=r"There are 3 classes, and 6 are needed to set some apart for test. Add .* how='images'"
+        DataError, match=r"There are 3 classes, and 6 are needed to set some apart for test. Add .* how='column'"
     ):
         make_split(table(3), how="class_disjoint")
     with pytest.raises(DataError, match=r"There are 4 classes, and 6 are needed"):
@@ -132,7 +132,7 @@ def test_a_column_with_few_training_classes_holds_out_pictures() -> None:
     assert classes(split)["val"] == classes(split)["train"]
     with pytest.raises(
         DataError,
-        match=r"There are 3 training classes, and 4 are needed .* or mark the validation pictures in the split column",
+        match=r"There are 3 training classes, and 4 are needed .* name the splits yourself in a split column",
     ):
         make_split(frame, how="column")
 

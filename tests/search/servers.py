@@ -76,6 +76,7 @@ class Postgres:
         options |= {"shared_buffers": "64MB", "max_connections": "60", "log_statement": "all"}
         if self.fast:  # for benchmarks: memory for the graph, and no list of statements
             options |= {"shared_buffers": "512MB", "maintenance_work_mem": "512MB", "log_statement": "none"}
+            options |= {"max_parallel_workers_per_gather": "0", "max_parallel_maintenance_workers": "0"}
         command = [str(self.programs / "postgres"), "-D", str(self.folder / "data")]
         for key, value in options.items():
             command += ["-c", f"{key}={value}"]

@@ -9,6 +9,7 @@ from torch import nn
 from proxemics.core.config import OptimConfig
 from proxemics.core.errors import TrainingError
 from proxemics.losses.build import LOSSES, build_loss
+from proxemics.methods.probabilistic import ProbabilisticProxies, scale_last_linear
 from proxemics.models.embedder import Embedder
 from proxemics.training.groups import check_groups, make_optimizer, parameter_groups
 
@@ -29,6 +30,35 @@ def test_all_parameters_of_model_and_loss_are_optimised(name: str, embedder: Emb
     if any(p.requires_grad for p in loss.parameters()):
         assert rates["proxies"] == pytest.approx(0.5)
     assert rates["trunk"] == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "factor"), [({}, 50.0), ({"head_rate": 1.0}, 1.0), ({"weight": 0.0}, 1.0), ({"init_norm": 9.0}, 1.0)]
+)
+def test_a_method_sets_the_rate_of_the_head(options: dict[str, float], factor: float, embedder: Embedder) -> None:
+    loss, method = build_loss("proxy_anchor", 4, 8, {}), ProbabilisticProxies(4, 8, **options)
+    optim = OptimConfig(lr=0.01, head_lr_mult=2)
+    rates = {group["name"]: group["lr"] for group in parameter_groups(embedder, loss, optim, methods=[method])}
+    assert rates["head"] == pytest.approx(0.02 * factor)
+    assert rates["trunk"] == pytest.approx(0.01)
+
+
+def test_a_lengthened_head_turns_as_fast_as_before() -> None:
+    """A step of Adam is as long as its rate, so that on weights 50 times as long it would turn 50 times less."""
+    x, away = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)), torch.eye(4)[:1]
+    found = []
+    for factor in (1.0, 50.0):
+        torch.manual_seed(1)
+        head = nn.Linear(5, 4, bias=False)
+        scale_last_linear(head, factor)
+        group = {"params": [head.weight], "lr": 0.01 * factor, "weight_decay": 0.0}
+        optimizer = make_optimizer([group], OptimConfig(name="adam", eps=1e-12))
+        for _ in range(3):
+            optimizer.zero_grad()
+            nn.functional.cosine_similarity(head(x), away).sum().backward()
+            optimizer.step()
+        found.append(head.weight.detach() / factor)
+    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=1e-4)
 
 
 def test_normalisation_and_biases_do_not_decay(embedder: Embedder) -> None:

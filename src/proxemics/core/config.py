@@ -136,7 +136,8 @@ class OptimConfig(Section):
     step_epochs: int = Field(10, ge=1)
     """With schedule step: multiply by gamma every so many epochs."""
     milestones: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    """With schedule step: multiply by gamma after each of these epochs, and not every step_epochs."""
+    """With schedule step: multiply by gamma after each of these epochs, counted from the end of the warm-up, and not
+    every step_epochs."""
     gamma: float = Field(0.5, gt=0, le=1)
     """With schedule step: the factor."""
     warmup_epochs: int = Field(1, ge=0)

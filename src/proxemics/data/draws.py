@@ -48,14 +48,9 @@ def draw(
     """
     names = sorted(set(units))
     if len(names) < least + rest:
-        fix = (
-            "mark the validation pictures in the split column (in Python: val_fraction=0)"
-            if purpose == "val"
-            else "split pictures instead, with data.split=auto (in Python: how='images')"
-        )
         raise DataError(
             f"There are {len(names)} {what}, and {least + rest} are needed to set some apart for {purpose}. "
-            f"Add others, or {fix}."
+            "Add others, or name the splits yourself in a split column: data.split=column (in Python how='column')."
         )
     numbers = {name: derive_seed(seed, "split", purpose, name) / 2**63 for name in names}
     order = sorted(names, key=lambda name: (numbers[name], name))

@@ -177,6 +177,11 @@ class Method(nn.Module):
         """Factor on the base loss; the factors of all methods multiply, and a base loss of weight 0 is not computed."""
         return 1.0
 
+    @property
+    def head_rate(self) -> float:
+        """Factor on the learning rate of the model's head; the factors of all methods multiply."""
+        return 1.0
+
     def rates(self) -> dict[str, float]:
         """Learning rates of own parameters by name, relative to that of the proxies; those left out have 1."""
         return {}

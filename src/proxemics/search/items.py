@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,11 +100,15 @@ class Hits:
         hits.__dict__.update(ids=ids, scores=scores, missing=missing, _shared=shared)
         return hits
 
-    def __getattr__(self, name: str) -> list[Meta]:
-        if name != "meta" or "_shared" not in self.__dict__:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        copies: list[Meta] = self.__dict__.setdefault("meta", [dict(one) for one in self.__dict__["_shared"]])
-        return copies
+    if not TYPE_CHECKING:  # a checker would take any name for metadata
+
+        def __getattr__(self, name: str) -> list[Meta]:
+            if name != "meta" or "_shared" not in self.__dict__:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return self.__dict__.setdefault("meta", [dict(one) for one in self.__dict__["_shared"]])
+
+        def __getstate__(self) -> dict[str, object]:
+            return {"ids": self.ids, "scores": self.scores, "meta": self.meta, "missing": self.missing}
 
 
 def unit_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,7 +27,8 @@ def parameter_groups(
         embedder: the model.
         loss: the base loss; its parameters learn at ``lr * proxy_lr_mult``.
         optim: rates and decay.
-        methods: plug-ins; their parameters learn with the proxies, times the factors of :meth:`Method.rates`.
+        methods: plug-ins; their parameters learn with the proxies, times the factors of :meth:`Method.rates`, and the
+            head at ``lr * head_lr_mult`` times their :attr:`Method.head_rate`.
 
     Returns:
         Groups with ``name``, ``params``, ``lr``, ``weight_decay``; empty groups are left out.
@@ -37,6 +39,8 @@ def parameter_groups(
     head_ids = {id(parameter) for parameter in embedder.head_parameters()}
     trunk_ids = {id(parameter) for parameter in embedder.trunk_parameters()}
     groups: dict[str, dict[str, Any]] = {}
+    methods = list(methods)
+    head_lr = optim.lr * optim.head_lr_mult * math.prod(method.head_rate for method in methods)
 
     def put(name: str, parameter: nn.Parameter, lr: float, decay: float) -> None:
         group = groups.setdefault(name, {"name": name, "params": [], "lr": lr, "base_lr": lr, "weight_decay": decay})
@@ -49,10 +53,9 @@ def parameter_groups(
         if id(parameter) in trunk_ids:
             put(f"trunk{suffix}", parameter, optim.lr, decay)
         if id(parameter) in head_ids:
-            put(f"head{suffix}", parameter, optim.lr * optim.head_lr_mult, decay)
+            put(f"head{suffix}", parameter, head_lr, decay)
     for _, parameter in _trainable(loss):
         put("proxies", parameter, optim.lr * optim.proxy_lr_mult, 0.0)
-    methods = list(methods)
     for method in methods:
         rates = method.rates()
         own = dict(_trainable(method))

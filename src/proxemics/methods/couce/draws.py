@@ -33,11 +33,13 @@ def check_randomization(
     check_bands(bands)
     check_choice("mode", mode, get_args(Mode))
     check_number("sigma", sigma, low=0)
-    several = probability if isinstance(probability, tuple) else (probability,)
+    several = probability if isinstance(probability, tuple | list) else (probability,)
     for value in several:
         check_number("probability", value, low=0, high=1)
-    if isinstance(probability, tuple) and len(probability) != len(bands) - 1:
-        raise LossError(f"probability={probability}: give one number for all or each of the {len(bands) - 1} bands.")
+    if mode == "swap" and isinstance(probability, tuple | list) and len(probability) != len(bands) - 1:
+        raise LossError(
+            f"probability={tuple(probability)}: give one number for all or each of the {len(bands) - 1} bands."
+        )
     for value in eta:
         check_number("a number in eta", value, low=0, high=1)
     if mode == "mix" and len(eta) != len(bands) - 1:

@@ -122,8 +122,6 @@ class MSRCI(Method):
         if not layers or len(set(layers)) < len(layers):
             raise LossError(f"layer={layer!r}: name one stage, or several different ones.")
         check_choice("pick", pick, get_args(Pick))
-        if not isinstance(probability, int | float):
-            probability = tuple(probability)
         check_randomization(tuple(bands), mode, tuple(eta), sigma, probability)
         check_number("fraction", fraction, low=0, high=1, open_low=True)
         check_number("tau", tau, low=0, open_low=True)
@@ -134,7 +132,8 @@ class MSRCI(Method):
             check_count("top_negatives", top_negatives)
         self.layers, self.pick, self.bands, self.eta = layers, pick, tuple(bands), tuple(eta)
         self.mode: Mode = mode
-        self.sigma, self.probability, self.keep_dc, self.relu = sigma, probability, keep_dc, relu
+        self.sigma, self.keep_dc, self.relu = sigma, keep_dc, relu
+        self.probability = tuple(probability) if isinstance(probability, tuple | list) else probability
         self.foreground_only, self.gate_temp, self.fraction = foreground_only, gate_temp, fraction
         self.tau, self.top_negatives, self.stop_grad, self.detach_proxies = (
             tau,

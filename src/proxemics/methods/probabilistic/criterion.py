@@ -75,6 +75,9 @@ class ProbabilisticProxies(Method):
         warm_start: set the directions to the class means before the first step.
         init_norm_multiplier: factor on the last linear layer before the first step; None: see :data:`SETTINGS`.
         init_norm: scale the last linear layer to this mean length of the training embeddings instead (our reading).
+        head_rate: factor on the learning rate of the head; None: as much as ``init_norm_multiplier`` lengthened its
+            last layer, so that it turns as fast as without (our reading; steps of Adam do not grow with the weights);
+            1 as in the release.
         kappa_rate: learning rate of κ relative to that of the proxies.
         temperature_rate: learning rate of log t relative to that of the proxies.
 
@@ -115,6 +118,7 @@ class ProbabilisticProxies(Method):
         warm_start: bool = True,
         init_norm_multiplier: float | None = None,
         init_norm: float | None = None,
+        head_rate: float | None = None,
         kappa_rate: float = 4.0,
         temperature_rate: float = 0.04,
     ) -> None:
@@ -141,6 +145,7 @@ class ProbabilisticProxies(Method):
             "kappa_floor": kappa_floor,
             "init_norm_multiplier": self.norm_multiplier,
             "init_norm": 1.0 if init_norm is None else init_norm,
+            "head_rate": 1.0 if head_rate is None else head_rate,
             "kappa_rate": kappa_rate,
             "temperature_rate": temperature_rate,
         }
@@ -162,6 +167,8 @@ class ProbabilisticProxies(Method):
             start=weight > 0 and (warm_start or scales),
             head=weight > 0 and scales,
         )
+        scaled_by = self.norm_multiplier if weight > 0 and init_norm is None else 1.0
+        self._head_rate = scaled_by if head_rate is None else head_rate
         self._rates = {"kappa": kappa_rate, "log_temperature": temperature_rate}
         self._make_parameters(learn_temperature)
 
@@ -185,6 +192,11 @@ class ProbabilisticProxies(Method):
         if self.weight == 0:
             return 1.0
         return self.omega if self.guidance == "base" else 0.0
+
+    @property
+    def head_rate(self) -> float:
+        """Factor on the learning rate of the head."""
+        return self._head_rate
 
     @property
     def temperature(self) -> Tensor:

@@ -65,8 +65,8 @@ VARIANTS: dict[str, list[str]] = {
     "couce": ["methods.couce={ramp_epochs: 1}"],
     "strong": ["data.augmentation=strong"],
 }
-"""Without a suffix: options at their defaults, but for a ramp of one epoch, because a run has four, and for EL-nivMF with
-the rate of the head that the release has.
+"""Without a suffix: options at their defaults, but for a ramp of one epoch, because a run has four, and for EL-nivMF
+with the rate of the head that the release has.
 
 Those of the variants with a suffix were found on seed 0, which is not among the reported ones.
 """

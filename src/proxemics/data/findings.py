@@ -1,11 +1,7 @@
 """What the doctor can say: one finding a kind of trouble, each with a way out; functions from facts to findings."""
 
-# Paths are text here: building a hundred thousand Path objects takes seconds.
-# ruff: noqa: PTH118
-
 from __future__ import annotations
 
-import os
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -135,7 +131,7 @@ def folder_findings(scan: FolderScan, used: set[str] | None) -> list[Finding]:
         scan: the walked folder.
         used: absolute paths that are in the table; None if the table was filtered.
     """
-    unused = [n for n in scan.pictures if used is not None and os.path.join(scan.root, *n.split("/")) not in used]
+    unused = [n for n in scan.pictures if used is not None and str(Path(scan.root, n)) not in used]
     rules: list[tuple[str, Severity, list[str], str, str, str]] = [
         (
             "empty_folder",
@@ -156,7 +152,7 @@ def folder_findings(scan: FolderScan, used: set[str] | None) -> list[Finding]:
             severity,
             f"{_count(len(names), noun)} {what}".rstrip() + ".",
             fix,
-            [os.path.join(scan.root, n) for n in names],
+            [str(Path(scan.root, n)) for n in names],
         )
         for code, severity, names, noun, what, fix in rules
         if names

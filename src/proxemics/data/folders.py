@@ -1,6 +1,6 @@
 """A folder of pictures: which files count, and which class, domain and split their place gives them."""
 
-# Paths are text here: building a hundred thousand Path objects takes seconds.
+# Paths are text here: a Path takes 10 to 15 microseconds to make or join, text 2 to 3, and a folder may hold a million.
 # ruff: noqa: PTH100, PTH116, PTH118, PTH122
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Hugging Face data sets: an image column becomes files, written once. ``datasets`` is imported only for its users."""
 
-# Paths are text here: building a hundred thousand Path objects takes seconds.
-# ruff: noqa: PTH100, PTH113, PTH122
-
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
@@ -94,8 +90,8 @@ def _file(dataset: Any, row: int, folder: Path | None) -> str:
     if item is None:
         raise DataError(f"The data set has no picture in row {row}. Filter such rows out first.")
     content, path = item.get("bytes"), item.get("path")
-    if path and os.path.isfile(path):
-        return str(os.path.abspath(path))
+    if path and Path(path).is_file():
+        return str(Path(path).absolute())
     if content is None:
         raise DataError(
             f"The picture in row {row} of the data set is neither stored nor at {path!r}. Load the data set again."
@@ -114,7 +110,7 @@ def _file(dataset: Any, row: int, folder: Path | None) -> str:
 
 
 def _suffix(content: bytes, path: str | None) -> str:
-    suffix = os.path.splitext(path or "")[1].lower()
+    suffix = Path(path or "").suffix.lower()
     if suffix:
         return suffix
     try:

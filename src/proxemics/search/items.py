@@ -89,6 +89,12 @@ class Hits:
     def of_shared(cls, ids: list[str], scores: NDArray[np.float32], shared: list[Meta], missing: int) -> Hits:
         """Make hits whose dictionaries belong to somebody else; they are copied when ``meta`` is first asked for.
 
+        Args:
+            ids: n names.
+            scores: (n,) float32.
+            shared: n dictionaries, which nobody changes.
+            missing: as in the class.
+
         Example:
             >>> kept = {"label": "cat"}
             >>> hits = Hits.of_shared(["a"], np.ones(1, np.float32), [kept], 0)
@@ -133,8 +139,8 @@ def unit_rows(
         wanted = f"({'N' if count is None else count}, {'D' if dim is None else dim})"
         raise SearchError(f"Vectors have shape {rows.shape}; give {wanted}, one row for each picture.")
     lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-    is_single = isinstance(vectors, np.ndarray) and vectors.dtype == np.float32
-    if is_single and len(rows) and bool((abs(lengths - 1) <= 5e-7).all()):  # the rule, and it ends here
+    is_float32 = isinstance(vectors, np.ndarray) and vectors.dtype == np.float32
+    if is_float32 and len(rows) and bool((abs(lengths - 1) <= 5e-7).all()):  # as a rule it ends here
         return np.ascontiguousarray(vectors, dtype=np.float32)
     bad = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))
     if bad.size:

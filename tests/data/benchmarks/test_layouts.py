@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,6 +158,13 @@ def test_class_numbers_from_the_wrong_end_are_told(trees: Trees, tmp_path: Path)
     path.write_text("".join(f"{k} {(k - 1) // 2}\n" for k in range(1, 9)))
     with pytest.raises(DataError, match=r"image_class_labels.txt are 0-based \(0..3\)"):
         load_cub(tmp_path / "cub", expected=expected)
+
+
+def test_cars_without_scipy_names_the_extra(trees: Trees, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = trees["cars196"](tmp_path / "cars")
+    monkeypatch.setitem(sys.modules, "scipy.io", None)
+    with pytest.raises(DataError, match=r"Cars-196 needs SciPy .* pip install \"proxemics\[train\]\""):
+        load_cars(tmp_path / "cars", expected=expected)
 
 
 def test_the_other_lists_and_annotations_counted_from_the_wrong_end_are_told(trees: Trees, tmp_path: Path) -> None:

@@ -102,8 +102,8 @@ def _annotations(content: dict[str, Any], key: str, prefix: str) -> list[tuple[s
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        from scipy.io import loadmat  # type: ignore[import-untyped]  # comes with scikit-learn and carries no types
-    except ImportError as error:  # pragma: no cover - the extra `train` brings it
+        from scipy.io import loadmat
+    except ImportError as error:
         raise DataError('Cars-196 needs SciPy to read .mat files: pip install "proxemics[train]".') from error
     try:
         content: dict[str, Any] = loadmat(path, simplify_cells=True)

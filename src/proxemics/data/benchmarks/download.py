@@ -137,7 +137,7 @@ def _pull(url: str, part: Path, timeout: float, max_bytes: int, progress: Progre
         headers |= {"Range": f"bytes={done}-", "If-Range": tag}
     elif done:  # nothing tells whether it is still the same file
         raise _Restart
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310  `download` checks the scheme
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310  `download` has checked the scheme
     try:
         answer = urllib.request.build_opener(_WebOnly).open(request, timeout=timeout)
     except urllib.error.HTTPError as error:

@@ -4,7 +4,7 @@ Each check raises :class:`~proxemics.core.errors.DataError` with one line that s
 release has, and what to do.
 """
 
-# Paths are text here: for the half million of the largest set, Path objects take seconds and text a fourth of that.
+# Paths are text here, as in folders.py: the largest set has half a million.
 # ruff: noqa: PTH118, PTH119, PTH120, PTH122
 
 from __future__ import annotations

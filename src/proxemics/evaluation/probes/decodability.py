@@ -293,7 +293,7 @@ def _r2(error: NDArray[np.float64], spread: NDArray[np.float64]) -> float:
 
 
 def _t_interval(scores: tuple[float, ...]) -> tuple[float, float]:
-    from scipy.stats import t  # type: ignore[import-untyped]  # comes with scikit-learn and carries no types
+    from scipy.stats import t
 
     finite = np.array([score for score in scores if math.isfinite(score)])
     if len(finite) < 2:

@@ -77,7 +77,7 @@ class ProbabilisticProxies(Method):
         init_norm: scale the last linear layer to this mean length of the training embeddings instead (our reading).
         head_rate: factor on the learning rate of the head; None: as much as ``init_norm_multiplier`` lengthened its
             last layer, so that it turns as fast as without (our reading; steps of Adam do not grow with the weights);
-            1 as in the release.
+            1 as in the release. Under AdamW the decay of the head rises with it.
         kappa_rate: learning rate of κ relative to that of the proxies.
         temperature_rate: learning rate of log t relative to that of the proxies.
 

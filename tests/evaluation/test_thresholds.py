@@ -32,7 +32,8 @@ def test_it_is_the_smallest_that_keeps_the_target(target: float, seed: int) -> N
     found = calibrate_pairs(points, labels, target_fmr=target, block_size=50)
     scores = impostor_scores(points, labels)
     assert (scores >= found.threshold - 2.0**-30).mean() == pytest.approx(found.false_match.value, abs=1e-12)
-    assert found.false_match.value <= target < (scores >= found.threshold - STEP - 2.0**-30).mean()
+    assert found.false_match.value <= target + 1e-12  # 0.4 of 450 pairs is as good as 0.39999999999999997
+    assert target < (scores >= found.threshold - STEP - 2.0**-30).mean()
     assert found.interval[0] <= found.threshold <= found.interval[1]
     assert found.negatives == len(scores)
 

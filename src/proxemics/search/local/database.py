@@ -144,6 +144,12 @@ class Database:
                 raise self._failed(error) from error
         return int(version)
 
+    def generation(self) -> int:
+        """Return the generation of the committed state alone."""
+        with self.reading() as link:
+            (generation,) = link.execute("SELECT generation FROM state").fetchone()
+        return int(generation)
+
     def vacuum(self) -> None:
         """Give the file's free pages back."""
         with self._lock:

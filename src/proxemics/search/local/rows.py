@@ -93,5 +93,5 @@ class Rows:
         return slots
 
     def _check(self, generation: int) -> None:
-        if self._database.state().generation != generation:
+        if self._database.generation() != generation:
             raise StaleError("the index was compacted meanwhile")

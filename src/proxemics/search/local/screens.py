@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxemics.search.local.codes import quantise
+from proxemics.search.local.products import multiply, multiply_one, torch_is_faster, torch_keeps_bits
 
 _UNIT = 2.0**-24
 FEW = 8
 """Up to so many queries a tile is laid out by query, so that comparing it with limits has long inner loops."""
 CACHED = 1 << 19
 """Numbers of the rows of one product for few queries, so that they stay in cache."""
-ROWS = 2048
-"""Rows of one product for more queries: a matrix product is slower with many less or more."""
 
 
 class Screen(Protocol):
@@ -62,6 +61,7 @@ class FloatScreen:
     ) -> None:
         self._vectors, self._queries, self._slots = vectors, queries, slots
         self.columns = len(vectors) if slots is None else len(slots)
+        self._torch_may = len(queries) > 1 and torch_keeps_bits()
         self.eps = np.full(len(queries), (queries.shape[1] + 8) * _UNIT * 1.01 + 1e-30, np.float32)
 
     def tile(self, first: int, last: int, queries: slice, out: NDArray[np.float32]) -> None:
@@ -69,20 +69,18 @@ class FloatScreen:
         rows = self._vectors[first:last] if self._slots is None else self._vectors[self._slots[first:last]]
         some = self._queries[queries]
         if len(some) == 1:
-            np.vecdot(rows, some[0], out=out[0])
+            multiply_one(rows, some[0], out[0])
             return
-        if len(some) <= FEW:
-            import torch
-
-            step = max(64, CACHED // rows.shape[1])
-            for start in range(0, last - first, step):
-                part = slice(start, start + step)
-                out[:, part] = torch.mm(torch.from_numpy(rows[part]), torch.from_numpy(some).T).numpy().T
+        by_torch = self._torch_may and (len(some) <= FEW or torch_is_faster())
+        if len(some) > FEW:
+            multiply(rows, some, out.T, by_torch=by_torch)
             return
-        step = ROWS if last - first > 2 * ROWS else last - first
-        for start in range(0, last - first, step):  # many rows on the left: a fifth faster than the other way round
+        step = max(64, CACHED // rows.shape[1])
+        for start in range(0, last - first, step):
             part = slice(start, start + step)
-            np.matmul(rows[part], some.T, out=out.T[part])
+            products = np.empty((len(rows[part]), len(some)), np.float32)
+            multiply(rows[part], some, products, by_torch=by_torch)
+            out[:, part] = products.T
 
 
 def codes_pay() -> bool:

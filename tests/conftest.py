@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parent / "warm"))
+from warm_processes import Warm
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # or gRPC (of Ray or Milvus) writes on stderr when a test forks
 
@@ -37,6 +42,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def shared_data() -> Path:
     """The folder of real pictures; use together with ``@pytest.mark.data``."""
     return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    """Starts processes that need not import torch again, for tests that are about something else."""
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork on this system")
+    server = Warm()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,31 +9,22 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from warm_processes import Warm
 
 from proxemics.cli.main import main
 
+Run = Callable[..., tuple[int, str]]
+Start = Callable[..., subprocess.CompletedProcess[str]]
 
-def proxemics(
-    *arguments: str, limit_file_bytes: int | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
+
+@pytest.fixture
+def proxemics(warm: Warm) -> Start:
     """Run the real command in a process of its own."""
 
-    def limit() -> None:
-        if limit_file_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_file_bytes, limit_file_bytes))
+    def start(*arguments: str, limit_file_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
+        return warm.run(["-m", "proxemics", *arguments], limit_file_bytes=limit_file_bytes)
 
-    return subprocess.run(
-        [sys.executable, "-m", "proxemics", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        preexec_fn=limit,
-        cwd=cwd,
-        timeout=200,
-    )
-
-
-Run = Callable[..., tuple[int, str]]
+    return start
 
 
 @pytest.fixture
@@ -67,7 +56,7 @@ def assert_one_line(done: subprocess.CompletedProcess[str] | tuple[int, str], *p
         assert part in lines[0], lines[0]
 
 
-def test_missing_and_empty_folder(tmp_path: Path, run: Run) -> None:
+def test_missing_and_empty_folder(tmp_path: Path, run: Run, proxemics: Start) -> None:
     assert_one_line(proxemics("train", str(tmp_path / "absent")), "absent")
     (tmp_path / "empty").mkdir()
     assert_one_line(run("train", str(tmp_path / "empty")), "empty")
@@ -83,7 +72,9 @@ def test_one_class(tmp_path: Path, run: Run) -> None:
     assert_one_line(run("train", str(tmp_path / "photos")), "class")
 
 
-def test_unreadable_picture_is_named(tiny_settings: list[str], tiny_folder: Path, tmp_path: Path) -> None:
+def test_unreadable_picture_is_named(
+    tiny_settings: list[str], tiny_folder: Path, tmp_path: Path, proxemics: Start
+) -> None:
     """User-pains 66: the path stands in the message, even from a worker."""
     import shutil
 
@@ -114,7 +105,7 @@ def test_wrong_values(assignment: str, expected: str, tiny_settings: list[str], 
     assert_one_line(done, expected)
 
 
-def test_full_disk_keeps_the_checkpoint(tiny_settings: list[str], tmp_path: Path) -> None:
+def test_full_disk_keeps_the_checkpoint(tiny_settings: list[str], tmp_path: Path, proxemics: Start) -> None:
     out = tmp_path / "run"
     first = [*tiny_settings, "train.epochs=2"]
     done = proxemics("train", "--quiet", "--no-report", "--out", str(out), *sets(first))
@@ -176,4 +167,5 @@ def test_help_needs_no_torch() -> None:
     """The help is quick because it imports no torch."""
     code = "import sys, proxemics.cli.main; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-    assert "train" in proxemics("--help").stdout
+    line = [sys.executable, "-m", "proxemics", "--help"]
+    assert "train" in subprocess.run(line, capture_output=True, text=True, check=True).stdout

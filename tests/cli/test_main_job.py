@@ -3,42 +3,46 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from warm_processes import Warm
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def proxemics(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "proxemics", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        cwd=cwd,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
+@pytest.fixture
+def proxemics(warm: Warm) -> Command:
+    """Run the command in a process of its own."""
+
+    def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+        done = warm.run(["-m", "proxemics", *arguments], cwd=cwd)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done
+
+    return run
 
 
 def sets(settings: list[str]) -> list[str]:
     return [part for one in settings for part in ("--set", one)]
 
 
-def test_from_a_folder_to_embeddings(tiny_settings: list[str], tiny_folder: Path, tmp_path: Path) -> None:
+def test_from_a_folder_to_embeddings(
+    proxemics: Command, tiny_settings: list[str], tiny_folder: Path, tmp_path: Path
+) -> None:
     photos = tmp_path / "photos"
     shutil.copytree(tiny_folder, photos)
     found = json.loads(proxemics("doctor", "photos", "--json", cwd=tmp_path).stdout)
     assert found["num_files"] == 96
     assert "test" in proxemics("split", "photos", "--out", "split.parquet", cwd=tmp_path).stdout
-    settings = [one for one in tiny_settings if not one.startswith("data.source")] + ["data.split_file=split.parquet"]
+    settings = [one for one in tiny_settings if not one.startswith("data.source")]
+    settings += ["data.split_file=split.parquet", "train.epochs=2"]
     done = proxemics("train", "--out", "runs/a", *sets(settings), cwd=tmp_path)
     assert "Report: runs/a/report.html" in done.stdout
     assert "Next:" in done.stdout
@@ -57,7 +61,7 @@ def test_from_a_folder_to_embeddings(tiny_settings: list[str], tiny_folder: Path
     np.testing.assert_allclose(np.linalg.norm(np.stack(vectors["embedding"]), axis=1), 1, atol=1e-5)
 
 
-def test_messy_folder_end_to_end_under_spawn(tmp_path: Path, tiny_settings: list[str]) -> None:
+def test_messy_folder_end_to_end_under_spawn(proxemics: Command, tmp_path: Path, tiny_settings: list[str]) -> None:
     """Scenarios K1 and K2: unicode names, CMYK, 16 bit, orientation, hidden files, a singleton; workers under spawn."""
     photos = tmp_path / "写真"
     generator = np.random.default_rng(1)
@@ -78,7 +82,7 @@ def test_messy_folder_end_to_end_under_spawn(tmp_path: Path, tiny_settings: list
     Image.new("RGB", (40, 40)).save(photos / "alone" / "one.png")
     settings = [
         *(one for one in tiny_settings if not one.startswith(("data.source", "train.batch_size"))),
-        "data.workers=2", "data.worker_start=spawn", "train.epochs=2",
+        "data.workers=1", "data.worker_start=spawn", "train.epochs=1",
     ]  # fmt: skip
     done = proxemics("train", "写真", "--out", "run", "--json", *sets(settings), cwd=tmp_path)
     result = json.loads(done.stdout)
@@ -88,7 +92,7 @@ def test_messy_folder_end_to_end_under_spawn(tmp_path: Path, tiny_settings: list
     assert (tmp_path / "run" / "report.html").exists()
 
 
-def test_two_processes_give_the_numbers_of_one(tiny_settings: list[str], tmp_path: Path) -> None:
+def test_two_processes_give_the_numbers_of_one(proxemics: Command, tiny_settings: list[str], tmp_path: Path) -> None:
     """User-pains 39, 43, 45: same weights up to rounding, each test picture counted once."""
     runs = {}
     for devices in (1, 2):
@@ -104,7 +108,7 @@ def test_two_processes_give_the_numbers_of_one(tiny_settings: list[str], tmp_pat
     assert losses[0][:4] == pytest.approx(losses[1][:4], rel=1e-4)
 
 
-def test_config_verbs(tmp_path: Path) -> None:
+def test_config_verbs(proxemics: Command, tmp_path: Path) -> None:
     schema = json.loads(proxemics("config", "schema", cwd=tmp_path).stdout)
     assert "optim" in schema["properties"]
     shown = proxemics("config", "show", "--set", "train.epochs=3", cwd=tmp_path).stdout

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 import torch
 from safetensors.torch import load_file
+from warm_processes import Warm
 
 from proxemics.core.ranks import gather_rows
 from proxemics.losses.build import LOSSES
@@ -28,15 +29,13 @@ def load_script() -> ModuleType:
     return module
 
 
-def torchrun(processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=240)
-
-
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Under torchrun itself; the other tests of two processes give warm ones its environment."""
     folder = tmp_path_factory.mktemp("two")
-    done = torchrun(2, str(SCRIPT), str(folder))
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*line, str(folder)], capture_output=True, text=True, env=environment, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     return folder
 
@@ -54,9 +53,8 @@ def test_two_processes_equal_one_on_the_joined_batch(name: str, two_processes: P
             torch.testing.assert_close(found[key], value, rtol=1e-5, atol=close, msg=f"{name} {key} rank {number}")
 
 
-def test_one_process_launched_as_distributed_works(tmp_path: Path) -> None:
-    done = torchrun(1, str(SCRIPT), str(tmp_path))
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_one_process_launched_as_distributed_works(warm: Warm, tmp_path: Path) -> None:
+    warm.run_ranks([str(SCRIPT), str(tmp_path)], count=1)
 
 
 def test_without_processes_rows_are_untouched() -> None:

@@ -1,4 +1,4 @@
-"""Run by torchrun in two processes: seven pictures in uneven shares, one of them in both."""
+"""Run in two processes: seven pictures in uneven shares, one of them in both."""
 
 from __future__ import annotations
 

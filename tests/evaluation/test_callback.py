@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+from warm_processes import Warm
 
 from proxemics.core.errors import ConfigError, EvaluationError
 from proxemics.evaluation import callback, evaluate_embeddings
@@ -76,13 +76,9 @@ def test_nothing_and_wrong_k_are_refused() -> None:
         Collector(recall_at=(0,))
 
 
-def test_two_processes_with_uneven_shares_get_the_numbers_of_one(tmp_path: Path) -> None:
+def test_two_processes_with_uneven_shares_get_the_numbers_of_one(warm: Warm, tmp_path: Path) -> None:
     """User-pains 45: 7 pictures on 2 ranks, one of them twice; the third batch goes to one process alone."""
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT)]
-    done = subprocess.run(
-        [*line, str(tmp_path)], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=240
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    warm.run_ranks([str(SCRIPT), str(tmp_path)])
     points, labels = sample(7, 3)
     expected = evaluate_embeddings(points, labels.numpy(), recall_at=(1, 2), bootstrap=0)
     for rank in (0, 1):

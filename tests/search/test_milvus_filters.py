@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from warm_processes import Warm
 
 pytest.importorskip("pymilvus", reason="pymilvus is not installed")
 pytest.importorskip("milvus_lite", reason="milvus-lite is not installed (there is none for Windows)")
@@ -15,11 +14,12 @@ pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning i
 
 
 @pytest.mark.parametrize("first", ["pytorch_metric_learning.utils.inference", "proxemics.search.milvus.faiss_params"])
-def test_filters_beside_code_that_teaches_tensors_to_faiss(tmp_path: Path, first: str) -> None:
+def test_filters_beside_code_that_teaches_tensors_to_faiss(warm: Warm, tmp_path: Path, first: str) -> None:
     """pytorch-metric-learning imports faiss.contrib.torch_utils, whose ``search`` takes no parameters."""
     file = f"milvus:{tmp_path / 'a.db'}?index=birds"
     program = f"""
-        import importlib
+        import importlib, sys
+        assert "faiss" not in sys.modules
         if "{first}".endswith("faiss_params"):
             from proxemics.search.milvus.faiss_params import keep_search_params
             keep_search_params()
@@ -40,7 +40,8 @@ def test_filters_beside_code_that_teaches_tensors_to_faiss(tmp_path: Path, first
         flat.add(torch.from_numpy(rows))
         print(flat.search(torch.from_numpy(rows[:1]), 1)[1].tolist(), flat.search(rows[:1], 1)[1].shape)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    done = warm.run([str(tmp_path / "program.py")])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "10 True"
     assert done.stdout.splitlines()[1].endswith("(1, 1)")

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from warm_processes import Process, Warm
 
 from proxemics.models.bundle import save_bundle
 from proxemics.models.embedder import Embedder
@@ -47,7 +49,8 @@ class Gallery:
 class Running:
     """A service in a process."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes] | Process
+    errors: Path
     address: str
     client: httpx.Client = field(repr=False)
 
@@ -64,23 +67,21 @@ class Running:
         self.client.close()
         if self.process.poll() is None and how is not None:
             self.process.send_signal(how)
-        _, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, errors
+        return self.process.wait(60), self.errors.read_text()
 
 
-def launch(command: list[str]) -> Running:
-    """Start a service and wait until it says where it is."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    assert process.stdout is not None
-    line = process.stdout.readline()
+def launch(start: Callable[[Path, Path], subprocess.Popen[bytes] | Process], folder: Path) -> Running:
+    """Start a service, given the files that it writes to, and wait until it says where it is."""
+    out, errors = folder / "out", folder / "errors"
+    process = start(out, errors)
+    while process.poll() is None and not (out.exists() and out.read_text().endswith("\n")):
+        time.sleep(0.01)
+    line = out.read_text().partition("\n")[0]
     if "http://" not in line:
         process.kill()
-        raise AssertionError(f"the service did not start: {line}{process.communicate()[1]}")
+        raise AssertionError(f"the service did not start: {line}{errors.read_text()}")
     address = line[line.index("http://") :].split()[0]
-    return Running(process, address, httpx.Client(base_url=address, timeout=60))
+    return Running(process, errors, address, httpx.Client(base_url=address, timeout=60))
 
 
 @pytest.fixture(scope="session")
@@ -101,14 +102,15 @@ def gallery(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Gall
 
 
 @pytest.fixture(scope="session")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[dict[str, Any]], Running]]:
+def serve(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[dict[str, Any]], Running]]:
     """Start a service from settings; whatever was started is ended."""
     started: list[Running] = []
 
     def start(settings: dict[str, Any]) -> Running:
-        file = tmp_path_factory.mktemp("settings") / "settings.json"
-        file.write_text(json.dumps(settings))
-        started.append(launch([str(RUNNER), str(file)]))
+        folder = tmp_path_factory.mktemp("service")
+        (folder / "settings.json").write_text(json.dumps(settings))
+        line = [str(RUNNER), str(folder / "settings.json")]
+        started.append(launch(lambda out, errors: warm.start(line, out=out, err=errors), folder))
         return started[-1]
 
     yield start
@@ -147,6 +149,16 @@ def photo() -> Callable[..., Image.Image]:
 
 
 @pytest.fixture(scope="session")
-def start_process() -> Callable[[list[str]], Running]:
-    """Start a service by a command of Python; the caller ends it."""
-    return launch
+def start_process(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], Running]:
+    """Start a service by a command of Python, which imports all by itself; the caller ends it."""
+
+    def start(command: list[str]) -> Running:
+        line, environment = [sys.executable, *command], {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+        def begin(out: Path, errors: Path) -> subprocess.Popen[bytes]:
+            with out.open("wb") as first, errors.open("wb") as second:
+                return subprocess.Popen(line, stdout=first, stderr=second, env=environment)
+
+        return launch(begin, tmp_path_factory.mktemp("service"))
+
+    return start

@@ -1,4 +1,4 @@
-"""Run by torchrun in two processes: terms, gradients and buffers of every method, to the folder given."""
+"""Run in two processes: terms, gradients and buffers of every method, to the folder given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run by torchrun: embeds five pictures on all processes and writes what each of them got to the folder given."""
+"""Run in two processes: embeds five pictures on all processes and writes what each of them got to the folder given."""
 
 from __future__ import annotations
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from warm_processes import Warm
 
 from proxemics.core.config import make_config
 from proxemics.core.errors import LossError, TrainingError
@@ -233,12 +231,9 @@ def test_what_a_model_cannot_give_is_said_before_any_work() -> None:
 
 
 @pytest.fixture(scope="module")
-def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_processes(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("methods")
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*line, str(folder)], capture_output=True, text=True, env=environment, timeout=400)
-    assert done.returncode == 0, done.stderr[-3000:]
+    warm.run_ranks([str(SCRIPT), str(folder)])
     return folder
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +9,7 @@ import pandas as pd
 import pytest
 from lightning_fabric import Fabric
 from PIL import Image
+from warm_processes import Warm
 
 from proxemics.core.config import EvaluationConfig, make_config
 from proxemics.evaluation.assess import assess
@@ -54,12 +52,9 @@ def test_one_process_embeds_as_the_extraction_does(folder: Path) -> None:
     np.testing.assert_array_equal(embed_rows(config, embedder, rows, **kept), units)
 
 
-def test_two_processes_get_all_rows_in_order(folder: Path) -> None:
+def test_two_processes_get_all_rows_in_order(warm: Warm, folder: Path) -> None:
     """Five pictures, so the shares differ in size."""
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*line, str(folder), "2"], capture_output=True, text=True, env=environment, timeout=240)
-    assert done.returncode == 0, done.stderr[-2000:]
+    warm.run_ranks([str(SCRIPT), str(folder), "2"])
     embedder = Embedder("test_resnet", dim=8, weights="none", size=64)
     units, kappa = extract_with_certainty(embedder, sorted(folder.glob("*.png")))
     for number in (0, 1):

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +15,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from warm_processes import Warm
 
 from proxemics.__about__ import __version__
 from proxemics.core.errors import ConfigError, DataError, ImageError, ModelError
@@ -263,12 +262,13 @@ embed_pictures(Path(sys.argv[1]), open_pictures(sys.argv[2]), sys.argv[3], optio
     ("suffix", "after", "done"), [("parquet", 9, 8), pytest.param("npy", 21, 21, marks=pytest.mark.slow)]
 )
 def test_killed_it_goes_on_and_leaves_the_same_bytes(
-    bundle: Path, photos: Path, tmp_path: Path, suffix: str, after: int, done: int
+    warm: Warm, bundle: Path, photos: Path, tmp_path: Path, suffix: str, after: int, done: int
 ) -> None:
     out, reference = tmp_path / f"a.{suffix}", tmp_path / "whole" / f"a.{suffix}"
     run(bundle, photos, reference, kappa=suffix == "npy")
-    command = [sys.executable, "-c", KILLED, bundle, photos, out, str(after)]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    (tmp_path / "killed.py").write_text(KILLED)
+    command = [str(tmp_path / "killed.py"), str(bundle), str(photos), str(out), str(after)]
+    assert warm.run(command).returncode == -signal.SIGKILL
     assert not out.exists()
     report = run(bundle, photos, out, kappa=suffix == "npy")
     assert (report.taken_over, report.embedded) == (done, 21 - done)

@@ -1,4 +1,4 @@
-"""Run by torchrun in two processes: writes terms, gradients and buffers of two steps of each method to a folder."""
+"""Run in two processes: writes terms, gradients and buffers of two steps of each method to a folder."""
 
 from __future__ import annotations
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from warm_processes import Warm
 
 SCRIPT = Path(__file__).with_name("_two_processes.py")
 
@@ -26,11 +24,9 @@ def load_script() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("two")
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT), str(made)]
-    done = subprocess.run(line, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=240)
-    assert done.returncode == 0, done.stderr[-2000:]
+    warm.run_ranks([str(SCRIPT), str(made)])
     return made
 
 

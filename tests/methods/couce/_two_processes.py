@@ -1,4 +1,4 @@
-"""Run by torchrun in two processes: terms, gradients and buffers of CouCE over shares of one batch, into the folder."""
+"""Run in two processes: terms, gradients and buffers of CouCE over shares of one batch, into the folder."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """Two processes give the terms, gradients and buffers of one process on the joined batch."""
 
+from __future__ import annotations
+
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from warm_processes import Warm
 
 SCRIPT = Path(__file__).with_name("_two_processes.py")
 
@@ -24,12 +24,9 @@ def load_script() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_processes(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SCRIPT)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*line, str(folder)], capture_output=True, text=True, env=environment, timeout=240)
-    assert done.returncode == 0, done.stderr[-2000:]
+    warm.run_ranks([str(SCRIPT), str(folder)])
     return folder
 
 

@@ -30,9 +30,18 @@ def tables(whole: Mapping[str, Any]) -> str:
         own = {name: row for name, row in rows.items() if names[name.split("_")[0]] is part}
         if not own:
             continue
-        machines = sorted({row["machine"] for row in own.values()})
-        lines += [f"{title} ({'; '.join(machines)}):", "", *part(own), ""]
+        lines += [f"{title} ({_where(own)}):", "", *part(own), ""]
     return "\n".join(lines).strip()
+
+
+def _where(rows: Mapping[str, Any]) -> str:
+    """Name the machine, or which kinds of rows were measured on which."""
+    kinds: dict[str, set[str]] = {}
+    for name, row in rows.items():
+        kinds.setdefault(row["machine"], set()).add("`int8`" if "int8" in name else "`float32`")
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return "; ".join(f"{' and '.join(sorted(found))}: {machine}" for machine, found in sorted(kinds.items()))
 
 
 def _exact(rows: Mapping[str, Any]) -> list[str]:

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from _controlled_table import METRICS, differences, gaps, per_class, table
+from _packed import read_rows, write_packed
 from _page import put_into
 from controlled_data import build
 
@@ -187,7 +188,7 @@ def work(args: argparse.Namespace) -> None:
 
 def finished(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Read the rows of all finished runs, those of the result file and those of the folders."""
-    written = json.loads(args.result.read_text())["rows"] if args.result.exists() else []
+    written = read_rows(args.result) if args.result.exists() else []
     rows = written + [json.loads(path.read_text()) for path in sorted(args.runs.glob("seed*/row.json"))]
     by = {(row["seed"], row["rho"], row["method"]): row for row in rows}
     return [by[key] for key in sorted(by)]
@@ -213,7 +214,7 @@ def write(args: argparse.Namespace) -> None:
         "rows": rows,
         "differences": differences(rows), "gaps": gaps(rows),
     }  # fmt: skip
-    write_json(args.result, whole)
+    write_packed(args.result, whole)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

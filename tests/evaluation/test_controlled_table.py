@@ -13,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from _controlled_table import differences, gaps, per_class, table
+from _packed import read_rows, write_packed
 from _page import on_page, put_into
 
 
@@ -68,3 +69,18 @@ def test_a_table_replaces_the_one_before(tmp_path: Path) -> None:
         assert on_page(page, "controlled") == shown
     assert page.read_text().startswith("a\n")
     assert page.read_text().endswith("-->\nb\n")
+
+
+def test_a_packed_file_gives_its_rows_back_and_lists_classes_once(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    for row in rows:
+        row["dataset"] = f"rho{row['rho']:g}"
+    rows[-1]["per_class"]["labels"] = [f"d{number}" for number in range(10)]  # the same seed, other classes
+    file = tmp_path / "packed.json"
+    write_packed(file, {"schema": 1, "rows": rows, "gaps": []})
+    assert read_rows(file) == rows
+    whole = json.loads(file.read_text())
+    assert whole["schema"] == 1
+    assert list(whole["classes"]) == ["seed 0", "seed 1", "seed 2", "seed 2 rho0.95 couce"]
+    assert all("labels" not in row["per_class"] for row in whole["rows"])
+    write_packed(file, {"schema": 1, "rows": read_rows(file), "gaps": []})
+    assert json.loads(file.read_text()) == {**whole, "gaps": []}

@@ -143,17 +143,29 @@ def read_result_file(path: Path, name: str | None, *, untrained: bool = False) -
             f"{path} has rows without dataset, seed and metrics, such as rows of time; only rows of quality can be "
             "compared."
         )
+    rows = [_with_classes(row, whole, path) for row in rows]
     kept = [row for row in rows if untrained or row.get("method") != FROZEN]
     if not kept:
         raise DataError(f"{path} holds the untrained trunk alone; add --untrained.")
     kept.sort(key=lambda row: row.get("method", "none") != "none")
     labels = _told_apart(kept)
     several = len(set(labels)) > 1
-    about = {key: value for key, value in whole.items() if key != "rows"}
+    about = {key: value for key, value in whole.items() if key not in ("rows", "classes")}
     return [
         FileRow(f"{name} {label}" if name and several else name or label, path, row, {**about, **_own(row)})
         for row, label in zip(kept, labels, strict=True)
     ]
+
+
+def _with_classes(row: dict[str, Any], whole: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Put the labels and counts that a file lists once under ``classes`` into a row whose sums refer to them."""
+    sums = row.get("per_class")
+    if not isinstance(sums, dict) or "classes" not in sums:
+        return row
+    listed = whole.get("classes", {}).get(sums["classes"])
+    if listed is None:
+        raise DataError(f"{path} has a row of the classes {sums['classes']!r}, which the file does not list.")
+    return {**row, "per_class": {**listed, **{key: value for key, value in sums.items() if key != "classes"}}}
 
 
 def _own(row: Mapping[str, Any]) -> dict[str, Any]:

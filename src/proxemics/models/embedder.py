@@ -8,6 +8,7 @@ the pooling on everything is float32.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from proxemics.models.layout import split_tokens
 from proxemics.models.partial import StageFeatures, StopAtStage, replacing, stopping, taking
 from proxemics.models.pooling import Pooling
 from proxemics.models.stages import PIXEL, find_stage
+from proxemics.models.training_pass import TrainingPass, redirects
 from proxemics.models.trunks import TrunkInfo, resolve_trunk
 from proxemics.models.weights import create_with_weights, resolve_preprocess
 
@@ -381,7 +383,9 @@ class Embedder(nn.Module):
 
     def _run_trunk(self, images: Tensor) -> Tensor:
         untyped: Any = self.trunk
-        features = untyped(images) if self._info.through_head else untyped.forward_features(images)
+        run = untyped if self._info.through_head else untyped.forward_features
+        with TrainingPass() if redirects(images) else nullcontext():
+            features = run(images)
         if not isinstance(features, Tensor) or features.ndim not in (3, 4):
             got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise ModelError(

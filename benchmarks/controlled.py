@@ -2,6 +2,10 @@
 
     python benchmarks/controlled.py --data DATA --runs runs/controlled_study --seeds 0 1 2 --workers 2
     python benchmarks/controlled.py --runs runs/controlled_study --table
+    python benchmarks/controlled.py --kind glyphs --workers 2
+
+The first is of emoji on photographs, the last of glyphs (``controlled_glyphs.json``), parts that ordinary packages
+ship.
 
 A queue of runs, seed x rho x variant, that can be killed at any time: a row in the result file or in a run folder is
 not computed again, an interrupted run goes on from its checkpoint, and two queues on one folder share the work.
@@ -40,7 +44,8 @@ from proxemics.evaluation.probes import decode_category
 from proxemics.training.evaluate_run import evaluate
 from proxemics.training.sweep.locks import acquire
 
-RESULT = Path(__file__).parent / "results" / "controlled.json"
+NAMES = {"emoji": "controlled", "glyphs": "controlled_glyphs"}
+"""Result file of each kind of objects, and what stands between the marks of a page."""
 SETTINGS = [
     "model.trunk=tf_efficientnet_lite0", "model.dim=256", "model.freeze_stages=3", "data.size=112",
     "data.crop_scale=[0.5, 1.0]", "data.cache=features", "data.views=2", "data.workers=0", "optim.lr=2e-4",
@@ -102,7 +107,7 @@ def run_cell(tables: dict[float, Path], args: argparse.Namespace, cell: Cell) ->
         began = time.perf_counter()
         pictures, run = tables[cell.rho], folder / "run"
         train(cell, pictures, run, args)
-        row = {**measure(cell, run, pictures), "seconds": round(time.perf_counter() - began, 1)}
+        row = {**measure(cell, run, pictures, args), "seconds": round(time.perf_counter() - began, 1)}
         write_json(done, row)
         for name in TRASH:
             place = run / name
@@ -129,13 +134,13 @@ def train(cell: Cell, pictures: Path, run: Path, args: argparse.Namespace) -> No
         subprocess.run(line, check=True, stdout=log, stderr=log, env=environment)
 
 
-def measure(cell: Cell, run: Path, pictures: Path) -> dict[str, Any]:
+def measure(cell: Cell, run: Path, pictures: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Turn a finished run into a row."""
     result = json.loads((run / "result.json").read_text())
     config, (trained, frozen) = result["config"], result["rows"]
     shifted = evaluate(run, source=str(pictures), where={"condition": "shifted"})["rows"][0]["metrics"]
     return {
-        "dataset": f"controlled_emoji_rho{cell.rho:g}", "protocol": "zero_shot; unseen classes on unseen scenes",
+        "dataset": f"controlled_{args.kind}_rho{cell.rho:g}", "protocol": "zero_shot; unseen classes on unseen scenes",
         "trunk": config["model"]["trunk"], "size": config["data"]["size"], "base": config["loss"]["name"],
         "method": cell.variant, "against": "none", "options": config["methods"],
         "augmentation": config["data"]["augmentation"], "seed": cell.seed, "rho": cell.rho,
@@ -177,7 +182,9 @@ def work(args: argparse.Namespace) -> None:
         if not todo:
             continue
         data = args.runs / f"data-seed{seed}"
-        tables = {rho: build(data / f"rho{rho:g}", args.data, rho, seed) for rho in {cell.rho for cell in todo}}
+        tables = {
+            rho: build(data / f"rho{rho:g}", args.data, rho, seed, args.kind) for rho in {cell.rho for cell in todo}
+        }
         with ThreadPoolExecutor(args.workers) as pool:
             for _ in pool.map(partial(run_cell, tables, args), todo):
                 pass
@@ -206,7 +213,8 @@ def write(args: argparse.Namespace) -> None:
     if not rows:
         return
 
-    command = "python benchmarks/controlled.py --data DATA --runs RUNS"
+    command = "python benchmarks/controlled.py " + ("--kind glyphs" if args.kind == "glyphs" else "--data DATA")
+    command += " --runs RUNS"
     whole = {
         "schema": 1, "command": " ".join([command, *(f"--set {one}" for one in args.extra)]),
         "machine": f"{os.cpu_count()} cores, no GPU",
@@ -221,8 +229,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Work on the queue, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, help="folder with index.csv")
-    parser.add_argument("--runs", type=Path, default=Path("runs/controlled_study"))
-    parser.add_argument("--result", type=Path, default=RESULT)
+    parser.add_argument("--kind", choices=list(NAMES), default="emoji", help="what lies on the photographs")
+    parser.add_argument("--runs", type=Path, help="runs/controlled_study, or runs/controlled_glyphs")
+    parser.add_argument("--result", type=Path, help="result file, benchmarks/results/controlled.json or that of glyphs")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 11)))
     parser.add_argument("--rho", type=float, nargs="+", default=[0.95, 0.0])
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
@@ -233,15 +242,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--table", action="store_true", help="only read the finished runs")
     parser.add_argument("--page", type=Path, help="a page of the documentation to put the table into")
     args = parser.parse_args(arguments)
+    args.runs = args.runs or Path("runs") / ("controlled_glyphs" if args.kind == "glyphs" else "controlled_study")
+    args.result = args.result or Path(__file__).parent / "results" / f"{NAMES[args.kind]}.json"
     if not args.table:
-        if args.data is None:
+        if args.data is None and args.kind != "glyphs":
             parser.error("name the folder with index.csv: --data DATA, or read finished runs with --table")
         work(args)
     write(args)
+    if not args.result.exists():
+        parser.error(f"no run has finished in {args.runs}, and there is no {args.result}")
     shown = table(json.loads(args.result.read_text()), list(VARIANTS))
     print(shown)
     if args.page is not None:
-        put_into(args.page, "controlled", shown)
+        put_into(args.page, NAMES[args.kind], shown)
 
 
 if __name__ == "__main__":

@@ -84,3 +84,26 @@ def test_a_packed_file_gives_its_rows_back_and_lists_classes_once(rows: list[dic
     assert all("labels" not in row["per_class"] for row in whole["rows"])
     write_packed(file, {"schema": 1, "rows": read_rows(file), "gaps": []})
     assert json.loads(file.read_text()) == {**whole, "gaps": []}
+
+
+def test_a_kind_has_its_own_files_and_rows_of_folders_are_read(
+    rows: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import controlled
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(controlled, "__file__", str(tmp_path / "controlled.py"))
+    (tmp_path / "results").mkdir()
+    with pytest.raises(SystemExit):
+        controlled.main(["--kind", "glyphs", "--table"])
+    assert "no run has finished in runs/controlled_glyphs" in capsys.readouterr().err
+    for number, row in enumerate(rows):
+        folder = tmp_path / "runs" / "controlled_glyphs" / f"seed{number}"
+        folder.mkdir(parents=True)
+        (folder / "row.json").write_text(json.dumps(row))
+    controlled.main(["--kind", "glyphs", "--table"])
+    assert "| 0.95 | couce | 3 |" in capsys.readouterr().out
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["controlled_glyphs.json"]
+    whole = json.loads((tmp_path / "results" / "controlled_glyphs.json").read_text())
+    assert whole["command"] == "python benchmarks/controlled.py --kind glyphs --runs RUNS"
+    assert len(whole["rows"]) == len(rows)

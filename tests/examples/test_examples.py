@@ -64,15 +64,15 @@ def test_the_plain_loop_has_forty_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "terms"),
+    ("method", "steps", "terms"),
     [
-        ("see", {"base", "see"}),
-        ("probabilistic", {"base", "probabilistic"}),
-        ("couce", {"base", "odba_backdoor", "odba_orth", "msrci_invariance"}),
+        ("see", 12, {"base", "see"}),
+        ("probabilistic", 24, {"base", "probabilistic"}),  # after 12, rounding alone moves the recall by 0.06
+        ("couce", 12, {"base", "odba_backdoor", "odba_orth", "msrci_invariance"}),
     ],
 )
-def test_our_methods_on_a_loss_of_pytorch_metric_learning(method: str, terms: set[str]) -> None:
-    before, after, taken = load("our_methods_on_pml_loss").main(method, 12, **SMALL)
+def test_our_methods_on_a_loss_of_pytorch_metric_learning(method: str, steps: int, terms: set[str]) -> None:
+    before, after, taken = load("our_methods_on_pml_loss").main(method, steps, **SMALL)
     assert set(taken[-1]) == terms
     assert falls([one["base"] for one in taken])
     assert after["recall_at_1"] > before["recall_at_1"] + 0.02

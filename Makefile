@@ -7,8 +7,9 @@ MAKEFLAGS += --no-builtin-rules
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Test processes at a time. One thread each: torch would otherwise start one per core in every process.
-JOBS ?= 2
+# Test processes at a time, for two cores: some tests wait for programs and browsers. One thread each: torch would
+# otherwise start one per core in every process.
+JOBS ?= 3
 # More arguments for pytest, for example: make test ARGS="--slow tests/losses"
 ARGS ?=
 # Those that need pictures of their own, or hours, are run by hand.

@@ -197,7 +197,8 @@ def finished(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Read the rows of all finished runs, those of the result file and those of the folders."""
     written = read_rows(args.result) if args.result.exists() else []
     rows = written + [json.loads(path.read_text()) for path in sorted(args.runs.glob("seed*/row.json"))]
-    by = {(row["seed"], row["rho"], row["method"]): row for row in rows}
+    ours = [row for row in rows if row["dataset"].startswith(f"controlled_{args.kind}_")]
+    by = {(row["seed"], row["rho"], row["method"]): row for row in ours}
     return [by[key] for key in sorted(by)]
 
 

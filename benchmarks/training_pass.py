@@ -32,13 +32,13 @@ def task(size: int, frozen: int) -> Task:
         features = embedder.features_at(images, "stage2" if frozen else "pixel")
     redirects = embedder_module.redirects
 
-    def step(redirected: Callable[[torch.Tensor], bool]) -> None:
+    def step(redirected: Callable[[torch.nn.Module], bool]) -> None:
         embedder.zero_grad()
         embedder_module.redirects = redirected
         encoded, _ = embedder.encode_from(features)
         encoded.unit[:, 0].sum().backward()
 
-    return Task(partial(step, redirects), partial(step, lambda _: False), repeats=2, turns=3)
+    return Task(partial(step, redirects), partial(step, lambda _: False), repeats=1, turns=3)
 
 
 def main() -> None:

@@ -100,7 +100,10 @@ def test_a_kind_has_its_own_files_and_rows_of_folders_are_read(
     for number, row in enumerate(rows):
         folder = tmp_path / "runs" / "controlled_glyphs" / f"seed{number}"
         folder.mkdir(parents=True)
-        (folder / "row.json").write_text(json.dumps(row))
+        (folder / "row.json").write_text(json.dumps({**row, "dataset": f"controlled_glyphs_rho{row['rho']:g}"}))
+    other = tmp_path / "runs" / "controlled_glyphs" / "seed99"
+    other.mkdir()  # of another kind: left out
+    (other / "row.json").write_text(json.dumps({**rows[0], "seed": 99, "dataset": "controlled_emoji_rho0"}))
     controlled.main(["--kind", "glyphs", "--table"])
     assert "| 0.95 | couce | 3 |" in capsys.readouterr().out
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["controlled_glyphs.json"]

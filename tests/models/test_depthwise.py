@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from proxemics.models import depthwise
 from proxemics.models.depthwise import BLOCK, depthwise_conv2d, kernel_gradient
 
 CASES = [
@@ -66,10 +67,38 @@ def test_more_channels_than_one_block_takes() -> None:
     torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_only_what_is_asked_for_gets_a_gradient() -> None:
+def test_only_what_is_asked_for_gets_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     images, weight = _case((2, 3, 4, 4), (5, 5), torch.float32)
     depthwise_conv2d(images.detach(), weight, None, (1, 1), (2, 2)).sum().backward()
     assert images.grad is None
     assert weight.grad is not None
     depthwise_conv2d(images, weight.detach(), None, (1, 1), (2, 2)).sum().backward()
     assert images.grad is not None
+    out = depthwise_conv2d(images, weight, None, (1, 1), (2, 2)).sum()
+    (both,) = torch.autograd.grad(out, weight, retain_graph=True)
+    torch.testing.assert_close(both, weight.grad)
+    monkeypatch.setattr(depthwise, "kernel_gradient", lambda *_: pytest.fail("nobody asked for it"))
+    (alone,) = torch.autograd.grad(out, images)
+    torch.testing.assert_close(alone, images.grad)
+
+
+def test_batched_gradients_and_an_empty_batch() -> None:
+    images, weight = _case((2, 3, 4, 4), (5, 5), torch.float32)
+    out = depthwise_conv2d(images, weight, None, (1, 1), (2, 2))
+    above = torch.randn(3, *out.shape, generator=torch.Generator().manual_seed(1))
+    (together,) = torch.autograd.grad(out, weight, above, is_grads_batched=True, retain_graph=True)
+    for one, wanted in zip(above, together, strict=True):
+        torch.testing.assert_close(torch.autograd.grad(out, weight, one, retain_graph=True)[0], wanted)
+    depthwise_conv2d(images[:0], weight, None, (1, 1), (2, 2)).sum().backward()
+    assert weight.grad is not None
+    assert not weight.grad.any()
+
+
+def test_a_first_call_in_inference_mode_leaves_nothing_behind() -> None:
+    images, weight = _case((2, 3, 4, 5), (5, 5), torch.float64)
+    with torch.inference_mode():
+        kernel_gradient(images.detach(), images.detach(), (5, 5), (1, 1), (2, 2))
+    out = depthwise_conv2d(images, weight, None, (1, 1), (2, 2)).square().sum()
+    (first,) = torch.autograd.grad(out, weight, create_graph=True)
+    first.square().sum().backward()
+    assert weight.grad is not None

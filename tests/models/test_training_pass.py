@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 
 from proxemics.models import Embedder
 from proxemics.models import embedder as embedder_module
-from proxemics.models.training_pass import TrainingPass, redirects
+from proxemics.models.training_pass import MIN_BATCH, TrainingPass, redirects
 
 OURS, NORM = "_DepthwiseConv2dBackward", "AddcmulBackward0"
 
@@ -20,9 +21,11 @@ def _name(out: torch.Tensor) -> str:
     return str(out.grad_fn.name())
 
 
-def _images(side: int = 7, channels: int = 4, *, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def _images(
+    side: int = 7, channels: int = 4, *, batch: int = MIN_BATCH, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(2, channels, side, side, generator=generator, dtype=dtype).requires_grad_()
+    return torch.randn(batch, channels, side, side, generator=generator, dtype=dtype).requires_grad_()
 
 
 @pytest.mark.parametrize(
@@ -85,17 +88,65 @@ def test_a_batch_norm_that_learns_or_counts_is_left_alone() -> None:
         assert torch.equal(_norm()(images.detach()), _norm()(images.detach()))
 
 
-def test_where_nothing_is_redirected() -> None:
-    images = _images()
-    assert redirects(images)
-    assert redirects(images.double())
-    assert not redirects(images.bfloat16())
+@pytest.mark.parametrize("layer", [nn.Conv2d(4, 4, 5, padding=2, groups=4), _norm()], ids=["conv", "norm"])
+def test_small_batches_and_half_precision_go_their_way(layer: nn.Module) -> None:
+    for images, precision in (
+        (_images(batch=MIN_BATCH - 1), None),
+        (_images(batch=0), None),
+        (_images(), torch.bfloat16),
+    ):
+        with TrainingPass(), torch.autocast("cpu", dtype=precision, enabled=precision is not None):
+            out = layer(images)
+        assert _name(out) not in (OURS, NORM)
+        out.float().sum().backward()
+    with TrainingPass():
+        out = copy.deepcopy(layer).bfloat16()(_images(dtype=torch.bfloat16))
+    assert out.dtype == torch.bfloat16
+    with TrainingPass(), pytest.raises(RuntimeError):
+        layer(_images(channels=1))
+
+
+def test_which_trunks_and_passes_gain() -> None:
+    trunks = {name: Embedder(name, dim=4, weights="none", size=None).trunk for name in ("test_resnet", "test_vit")}
+    assert redirects(trunks["test_resnet"])
+    assert not redirects(trunks["test_vit"])
     with torch.no_grad():
-        assert not redirects(images)
+        assert not redirects(trunks["test_resnet"])
     with torch.inference_mode():
-        assert not redirects(images)
+        assert not redirects(trunks["test_resnet"])
+
+
+def test_checkpointing_and_function_transforms_still_work() -> None:
+    embedder = Embedder("tf_efficientnet_lite0", dim=4, weights="none", size=64).train()
+    images = torch.randn(MIN_BATCH, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    embedder(images)[:, 0].sum().backward()
+    wanted = {name: part.grad for name, part in embedder.named_parameters() if part.grad is not None}
+    embedder.zero_grad()
+    untyped: Any = embedder.trunk
+    untyped.set_grad_checkpointing(True)
+    embedder(images)[:, 0].sum().backward()
+    for name, part in embedder.named_parameters():
+        if part.grad is not None:
+            torch.testing.assert_close(part.grad, wanted[name], rtol=1e-2, atol=1e-5, msg=name)
+    untyped.set_grad_checkpointing(False)
+    parts = {name: part.detach() for name, part in embedder.named_parameters()}
+
+    def loss(given: dict[str, torch.Tensor]) -> torch.Tensor:
+        out: torch.Tensor = torch.func.functional_call(embedder, given, (images,))
+        return out[:, 0].sum()
+
+    found = torch.func.grad(loss)(parts)
+    torch.testing.assert_close(found["head.weight"], wanted["head.weight"], rtol=1e-3, atol=1e-5)
+
+
+def test_a_backward_pass_under_autocast_stays_exact() -> None:
+    layer, images = nn.Conv2d(4, 4, 5, padding=2, groups=4, bias=False), _images()
+    with TrainingPass():
+        out = layer(images)
+    (wanted,) = torch.autograd.grad(layer(images).square().sum(), layer.weight)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not redirects(images)
+        (found,) = torch.autograd.grad(out.square().sum(), layer.weight)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("trunk", ["tf_efficientnet_lite0", "test_convnext", "test_resnet", "test_vit"])
@@ -104,7 +155,7 @@ def test_a_trunk_learns_the_same(trunk: str, freeze_bn: bool, monkeypatch: pytes
     embedder = Embedder(trunk, dim=8, weights="none", size=64 if trunk != "test_vit" else None, freeze_bn=freeze_bn)
     embedder = embedder.double().train()
     side = embedder.preprocess.size
-    images = torch.randn(4, 3, side, side, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    images = torch.randn(MIN_BATCH, 3, side, side, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     seen: dict[bool, tuple[torch.Tensor, dict[str, torch.Tensor]]] = {}
     for on in (True, False):
         copied = copy.deepcopy(embedder)
@@ -122,7 +173,7 @@ def test_a_trunk_learns_the_same(trunk: str, freeze_bn: bool, monkeypatch: pytes
 
 def test_lite0_uses_both_and_inference_uses_neither() -> None:
     embedder = Embedder(dim=8, weights="none", size=112).train()
-    images = torch.randn(2, 3, 112, 112, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(MIN_BATCH, 3, 112, 112, generator=torch.Generator().manual_seed(0))
     names = _graph(embedder(images))
     assert names.count(OURS) == 7
     assert names.count(NORM) > 20

@@ -11,7 +11,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -43,7 +45,8 @@ def depthwise_conv2d(images: Tensor, weight: Tensor, bias: Tensor | None, stride
         >>> weight.grad[0, 0, 2].tolist()
         [16.0, 24.0, 32.0, 24.0, 16.0]
     """
-    result: Tensor = _DepthwiseConv2d.apply(images, weight, bias, stride, padding)
+    # A view of the weight: of a parameter itself, the way back could not tell whether its gradient is asked for.
+    result: Tensor = _DepthwiseConv2d.apply(images, weight.view_as(weight), bias, stride, padding)
     return result
 
 
@@ -63,27 +66,31 @@ def kernel_gradient(images: Tensor, gradient: Tensor, kernel: Pair, stride: Pair
     count, channels, *size = images.shape
     out = gradient.shape[2:]
     # One picture's map after the other: a product can then step over channels, and nothing is moved once more.
-    before = images.contiguous().view(count, channels, -1).permute(1, 0, 2)
-    after = gradient.contiguous().view(count, channels, -1).permute(1, 2, 0)
-    taps = _taps((size[0], size[1]), (out[0], out[1]), kernel, stride, padding).to(images)
+    before = images.contiguous().view(count, channels, size[0] * size[1]).permute(1, 0, 2)
+    after = gradient.contiguous().view(count, channels, out[0] * out[1]).permute(1, 2, 0)
+    taps = torch.from_numpy(_taps((size[0], size[1]), (out[0], out[1]), kernel, stride, padding)).to(images)
     some = max(1, BLOCK // len(taps))
     blocks = zip(torch.split(after, some), torch.split(before, some), strict=True)
-    return torch.cat([torch.bmm(*block).flatten(1) @ taps for block in blocks]).view(channels, 1, *kernel)
+    return torch.cat([torch.bmm(*block).reshape(-1, len(taps)) @ taps for block in blocks]).view(channels, 1, *kernel)
 
 
-@lru_cache(maxsize=64)
-def _taps(size: Pair, out: Pair, kernel: Pair, stride: Pair, padding: Pair) -> Tensor:
-    """Return (H'W' * HW, hw) float32: 1 where a pair of positions is that tap's, else 0."""
+@lru_cache(maxsize=16)
+def _taps(size: Pair, out: Pair, kernel: Pair, stride: Pair, padding: Pair) -> NDArray[np.float32]:
+    """Return (H'W' * HW, hw): 1 where a pair of positions is that tap's, else 0.
+
+    An array, because a tensor made in a special mode of PyTorch would stay special in the cache.
+    """
     down, across = (
         _taps_along(*along) for along in zip(size, out, kernel, stride, padding, strict=True)
     )  # (H', H, h), (W', W, w)
-    both = torch.einsum("iua,jvb->ijuvab", down, across)
+    both: NDArray[np.float32] = np.einsum("iua,jvb->ijuvab", down, across)
     return both.reshape(out[0] * out[1] * size[0] * size[1], kernel[0] * kernel[1])
 
 
-def _taps_along(size: int, out: int, kernel: int, stride: int, padding: int) -> Tensor:
-    offset = torch.arange(size) + padding - stride * torch.arange(out)[:, None]
-    return functional.one_hot(offset.clamp(-1, kernel) + 1, kernel + 2)[..., 1:-1].float()
+def _taps_along(size: int, out: int, kernel: int, stride: int, padding: int) -> NDArray[np.float32]:
+    offset = np.arange(size) + padding - stride * np.arange(out)[:, None]
+    taps: NDArray[np.bool_] = offset[..., None] == np.arange(kernel)
+    return taps.astype(np.float32)
 
 
 class _DepthwiseConv2d(torch.autograd.Function):
@@ -98,14 +105,21 @@ class _DepthwiseConv2d(torch.autograd.Function):
         (gradient,) = gradients
         images, weight = ctx.saved_tensors
         below = taps = bias = None
-        if ctx.needs_input_grad[0]:
-            below, _, _ = torch.ops.aten.convolution_backward(
-                gradient, images, weight, None, ctx.stride, ctx.padding, (1, 1), False, (0, 0), len(weight),
-                (True, False, False),
-            )  # fmt: skip
-        if ctx.needs_input_grad[1]:
-            kernel = (weight.shape[2], weight.shape[3])
-            taps = kernel_gradient(images, gradient, kernel, ctx.stride, ctx.padding)
-        if ctx.needs_input_grad[2]:
-            bias = gradient.sum((0, 2, 3))
+        with torch.autocast(images.device.type, enabled=False):
+            if ctx.needs_input_grad[0]:
+                below, _, _ = torch.ops.aten.convolution_backward(
+                    gradient, images, weight, None, ctx.stride, ctx.padding, (1, 1), False, (0, 0), len(weight),
+                    (True, False, False),
+                )  # fmt: skip
+            if ctx.needs_input_grad[1] and _is_asked_for(ctx.next_functions[1][0]):
+                kernel = (weight.shape[2], weight.shape[3])
+                taps = kernel_gradient(images, gradient, kernel, ctx.stride, ctx.padding)
+            if ctx.needs_input_grad[2]:
+                bias = gradient.sum((0, 2, 3))
         return below, taps, bias, None, None
+
+
+def _is_asked_for(node: Any) -> bool:
+    """Whether this pass back goes on to a node; gradients of features alone do not need those of weights."""
+    ask = getattr(torch._C, "_will_engine_execute_node", None)  # not public, so it may go one day
+    return ask is None or bool(ask(node))

@@ -384,7 +384,7 @@ class Embedder(nn.Module):
     def _run_trunk(self, images: Tensor) -> Tensor:
         untyped: Any = self.trunk
         run = untyped if self._info.through_head else untyped.forward_features
-        with TrainingPass() if redirects(images) else nullcontext():
+        with TrainingPass() if redirects(self.trunk) else nullcontext():
             features = run(images)
         if not isinstance(features, Tensor) or features.ndim not in (3, 4):
             got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__

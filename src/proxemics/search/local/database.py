@@ -27,6 +27,12 @@ CREATE TABLE state (
 """
 
 
+FEW = 64
+"""Slots up to which a statement names each one; a list of more is handed over as JSON."""
+MAPPED = 1 << 28
+"""Bytes of the file that a reader maps instead of reading page by page."""
+
+
 class GraphFacts(BaseModel):
     """What is known of the graph file.
 
@@ -150,6 +156,14 @@ class Database:
             (generation,) = link.execute("SELECT generation FROM state").fetchone()
         return int(generation)
 
+    def rows(self, generation: int, slots: Sequence[int]) -> list[tuple[int, str, str]]:
+        """Return (slot, id, metadata as JSON) of the slots that are there; nothing where the generation is another."""
+        with self._lock:
+            try:
+                return rows_of_slots(self.link, slots, generation=generation)
+            except sqlite3.Error as error:
+                raise self._failed(error) from error
+
     def vacuum(self) -> None:
         """Give the file's free pages back."""
         with self._lock:
@@ -182,11 +196,22 @@ def slots_of_ids(link: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int]
     return dict(link.execute("SELECT id, slot FROM rows WHERE id IN (SELECT value FROM json_each(?))", [wanted]))
 
 
-def rows_of_slots(link: sqlite3.Connection, slots: Sequence[int]) -> list[tuple[int, str, str]]:
-    """Return (slot, id, metadata as JSON) of the slots that are there."""
-    wanted = json.dumps(slots)
-    text = "SELECT slot, id, meta FROM rows WHERE slot IN (SELECT value FROM json_each(?))"
-    return link.execute(text, [wanted]).fetchall()
+def rows_of_slots(
+    link: sqlite3.Connection, slots: Sequence[int], *, generation: int | None = None
+) -> list[tuple[int, str, str]]:
+    """Return (slot, id, metadata as JSON) of the slots that are there, of one state.
+
+    Args:
+        link: the connection.
+        slots: which.
+        generation: only while the index is in this one.
+    """
+    few = len(slots) <= FEW
+    some = ", ".join("?" * len(slots)) if few else "SELECT value FROM json_each(?)"
+    values: list[object] = list(slots) if few else [json.dumps(slots)]
+    same = "AND (SELECT generation FROM state) = ?" if generation is not None else ""
+    values += [] if generation is None else [generation]
+    return link.execute(f"SELECT slot, id, meta FROM rows WHERE slot IN ({some}) {same}", values).fetchall()  # noqa: S608  # fixed pieces
 
 
 def slots_where(link: sqlite3.Connection, clause: Clause) -> list[int]:
@@ -225,4 +250,5 @@ def _connect(path: Path, *, writer: bool) -> sqlite3.Connection:
     link.execute("PRAGMA synchronous = FULL")
     if not writer:
         link.execute("PRAGMA query_only = 1")
+        link.execute(f"PRAGMA mmap_size = {MAPPED}")
     return link

@@ -97,17 +97,32 @@ def _rescore_even(
     vectors: NDArray[np.float32], queries: NDArray[np.float32], counts: NDArray[np.int64], slots: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """The same where pairs go by query and all queries have about as many: each query is read once."""
-    most, dim = int(counts.max(initial=0)), vectors.shape[1]
-    taken = np.arange(most) < counts[:, None]
-    padded = np.zeros((len(queries), most), np.int64)
+    taken = np.arange(int(counts.max(initial=0))) < counts[:, None]
+    padded = np.zeros(taken.shape, np.int64)
     padded[taken] = slots
-    scores = np.empty((len(queries), most), np.float32)
-    step = max(1, (1 << 18) // max(1, most * dim))
+    return rescore_lists(vectors, queries, padded)[taken]
+
+
+def rescore_lists(
+    vectors: NDArray[np.float32], queries: NDArray[np.float32], slots: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Score a list of rows for each query in float64.
+
+    Args:
+        vectors: (N, D) unit rows.
+        queries: (Q, D) unit rows.
+        slots: (Q, m) which rows.
+
+    Returns:
+        (Q, m) float32.
+    """
+    scores = np.empty(slots.shape, np.float32)
+    step = max(1, (1 << 18) // max(1, slots.shape[1] * vectors.shape[1]))
     for start in range(0, len(queries), step):
         part = slice(start, start + step)
-        right = vectors[padded[part]].astype(np.float64)
+        right = vectors[slots[part]].astype(np.float64)
         scores[part] = np.einsum("qkd,qd->qk", right, queries[part].astype(np.float64))
-    return scores[taken]
+    return scores
 
 
 def ranked(found: Found, count: int, k: int, names: Names) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:

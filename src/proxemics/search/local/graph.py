@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxemics.core.errors import SearchError
-from proxemics.search.local.codes import quantise
+from proxemics.search.local.codes import round_rows
 from proxemics.search.local.database import GraphFacts
 from proxemics.search.manifest import Manifest
 
@@ -47,7 +47,7 @@ class Graph:
         Returns:
             (Q, k) slots, -1 where fewer were found, and (Q, k) scores.
         """
-        given = quantise(queries)[0] if self.is_int8 else queries
+        given = round_rows(queries)[0] if self.is_int8 else queries
         with self._lock:
             self._native.expansion_search = max(expansion or self.facts.expansion, k)
             found = self._native.search(given, k, threads=threads())
@@ -80,7 +80,7 @@ def build_graph(
     for start in range(0, len(vectors), BLOCK):
         block = np.ascontiguousarray(vectors[start : start + BLOCK])
         keys = np.arange(start, start + len(block), dtype=np.uint64)
-        native.add(keys, quantise(block)[0] if manifest.dtype == "int8" else block, threads=threads())
+        native.add(keys, round_rows(block)[0] if manifest.dtype == "int8" else block, threads=threads())
         if progress is not None:
             progress(start + len(block))
     native.save(str(path))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxemics.search.local.database import GraphFacts
-from proxemics.search.local.exact import Found, Names, ranked, rescore, screened
+from proxemics.search.local.exact import Found, Names, ranked, rescore, rescore_lists, screened
 from proxemics.search.local.graph import Graph
 from proxemics.search.local.screens import CodeScreen, FloatScreen, Screen, codes_pay
 from proxemics.search.local.snapshot import Snapshot
@@ -83,17 +83,28 @@ def _by_graph(
 ) -> list[Answer]:
     slots, scores = graph.search(queries, fetch)
     is_whole = matching is None and not len(snapshot.dead) and graph.facts.covered == snapshot.state.length
-    if not (is_whole and fetch == k and _settled(slots, scores)):
+    if not is_whole or (slots[:, -1] < 0).any():
         return _complete(snapshot, graph, queries, k, slots, matching, names)
-    answers: list[Answer] = list(zip(slots.tolist(), scores, strict=True))
+    candidates = slots
+    if graph.is_int8:
+        slots, scores = _ordered(slots, rescore_lists(snapshot.vectors, queries, slots))
+    again = ~_settled(scores[:, : k + 1])
     if graph.facts.unreached:
         beside = queries @ snapshot.unreached.T
-        again = np.flatnonzero(beside.max(axis=1) >= scores[:, -1] - _ROUNDING)
-        if again.size:
-            better = _complete(snapshot, graph, queries[again], k, slots[again], matching, names)
-            for place, answer in zip(again, better, strict=True):
-                answers[place] = answer
+        again |= beside.max(axis=1) >= scores[:, k - 1] - _ROUNDING
+    answers: list[Answer] = list(zip(slots[:, :k].tolist(), scores[:, :k], strict=True))
+    places = np.flatnonzero(again)
+    if places.size:
+        better = _complete(snapshot, graph, queries[places], k, candidates[places], matching, names)
+        for place, answer in zip(places, better, strict=True):
+            answers[place] = answer
     return answers
+
+
+def _ordered(slots: NDArray[np.int64], scores: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Sort every list by falling score."""
+    rows, order = np.arange(len(slots))[:, None], np.argsort(-scores, axis=1)
+    return slots[rows, order], scores[rows, order]
 
 
 def _complete(
@@ -126,9 +137,10 @@ def _complete(
     return _listed(ranked((joined[0], joined[1], joined[2]), len(queries), k, names))
 
 
-def _settled(slots: NDArray[np.int64], scores: NDArray[np.float32]) -> bool:
-    """Whether every place is taken and no two neighbours in a list are equal, so that nothing has to be sorted."""
-    return bool((slots[:, -1] >= 0).all()) and bool((scores[:, 1:] < scores[:, :-1]).all())
+def _settled(scores: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Tell which lists fall throughout: no two neighbours are equal, so that ids need not decide."""
+    falls: NDArray[np.bool_] = np.all(scores[:, 1:] < scores[:, :-1], axis=1)
+    return falls
 
 
 def _scored(

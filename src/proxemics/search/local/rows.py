@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxemics.search.items import Meta
-from proxemics.search.local.database import Database, rows_of_slots, slots_where
+from proxemics.search.local.database import Database, slots_where
 from proxemics.search.local.filters import where_clause
 from proxemics.search.local.snapshot import Snapshot, StaleError
 from proxemics.search.where import Condition
@@ -60,11 +60,9 @@ class Rows:
             known = self._known = Known(generation)
         missing = set(slots).difference(known.meta)
         if missing:
-            with self._database.reading() as link:
-                self._check(generation)
-                found = rows_of_slots(link, sorted(missing))
+            found = self._database.rows(generation, sorted(missing))
             if len(found) != len(missing):
-                raise StaleError("a row was removed meanwhile")
+                raise StaleError("a row was removed meanwhile, or the index was compacted")
             known.ids.update((slot, name) for slot, name, _ in found)
             known.meta.update((slot, json.loads(meta)) for slot, _, meta in found)
         return known

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from proxemics.core.errors import DataError
-from proxemics.data.folders import scan_folder
+from proxemics.data import sources
+from proxemics.data.folders import FolderScan, scan_folder
 from proxemics.data.sources import load_table
 
 
@@ -103,6 +104,13 @@ def test_loose_pictures_are_left_out_with_a_warning(tmp_path) -> None:
         UserWarning, match=r"1 pictures in .* lie above the class folders and were left out, first loose.jpg"
     ):
         assert len(load_table(tmp_path)) == 1
+
+
+def test_a_loose_picture_behind_many_others_is_found_at_once() -> None:
+    many = [f"{number % 50}/{number}.jpg" for number in range(50_000)]
+    scan = FolderScan("/data", pictures=[*many, "zz.jpg"])  # looking through all for each would take hours
+    with pytest.warns(UserWarning, match="first zz.jpg"):
+        assert len(sources._from_folder(scan, "class")) == len(many)
 
 
 def test_flat_folders_have_no_labels(tmp_path) -> None:

@@ -110,6 +110,7 @@ def test_which_trunks_and_passes_gain() -> None:
     trunks = {name: Embedder(name, dim=4, weights="none", size=None).trunk for name in ("test_resnet", "test_vit")}
     assert redirects(trunks["test_resnet"])
     assert not redirects(trunks["test_vit"])
+    assert not redirects(copy.deepcopy(trunks["test_resnet"]).to("meta"))
     with torch.no_grad():
         assert not redirects(trunks["test_resnet"])
     with torch.inference_mode():

@@ -103,7 +103,7 @@ class ImageDataset(Dataset[Sample]):
         self.max_pixels = max_pixels
         self.cache = cache
         self._positions = None if cache is None else cache.positions(self.paths)
-        # Shared, because workers that live on must see the epoch and tell failures. torch gives share_memory_ no types.
+        # Shared, because workers that live on must see the epoch and tell failures. torch leaves share_memory_ untyped.
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         self._failed = torch.zeros(len(self.paths), dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
 

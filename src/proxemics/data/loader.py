@@ -32,7 +32,7 @@ class ImageLoader(DataLoader[Batch]):
     would wrap it in a traceback. No number is drawn from torch's global generator.
     """
 
-    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # torch promises its own iterator class
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # torch declares the class of its own iterator; this one ends failed workers
         for batch in super().__iter__():
             if isinstance(batch, _Failure):
                 self.close()

@@ -1,8 +1,5 @@
 """A split on disk: one Parquet file that holds the table, what made it, and the folder its paths start from."""
 
-# Paths are text here: building a hundred thousand Path objects takes seconds.
-# ruff: noqa: PTH100, PTH118
-
 from __future__ import annotations
 
 import os
@@ -68,7 +65,9 @@ def load_split(path: str | Path, *, root: str | Path | None = None) -> pd.DataFr
         raise DataError(f"{path} is not a split file: {' '.join(str(error).split())}.") from error
     frame = check_table(frame)
     if root is not None:
-        old, new = str(frame.attrs.get("root") or common_root(frame)), os.path.abspath(root)
-        frame["path"] = as_text([os.path.join(new, os.path.relpath(name, old)) for name in frame["path"]])
+        old = str(frame.attrs.get("root") or common_root(frame))
+        new = os.path.abspath(root)  # noqa: PTH100  resolve() would follow links
+        # A Path cannot climb with ".." before Python 3.12, as relpath does.
+        frame["path"] = as_text([os.path.join(new, os.path.relpath(name, old)) for name in frame["path"]])  # noqa: PTH118
         frame.attrs["root"] = new
     return frame

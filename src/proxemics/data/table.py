@@ -1,6 +1,6 @@
 """What a table of pictures is: one row a picture, the same four columns everywhere, all of them text."""
 
-# Paths are text here: building a hundred thousand Path objects takes seconds.
+# Paths are text here: for every picture, a Path takes 3 to 10 times as long to make, join or look up.
 # ruff: noqa: PTH116, PTH117, PTH120
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -122,6 +121,7 @@ def fingerprint(frame: pd.DataFrame) -> str:
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> folder = Path(tempfile.mkdtemp())
         >>> for name in ("a", "b"):
         ...     _ = (folder / f"{name}.jpg").write_text(name)
@@ -140,7 +140,7 @@ def fingerprint(frame: pd.DataFrame) -> str:
             raise DataError(
                 f"Cannot read {path}: {error.strerror}. The table names a file that is not there."
             ) from error
-        lines.append("\x1f".join((Path(os.path.relpath(path, root)).as_posix(), label, domain, split, str(size))))
+        lines.append("\x1f".join((os.path.relpath(path, root).replace(os.sep, "/"), label, domain, split, str(size))))
     digest = hashlib.sha256()
     for line in sorted(lines):
         digest.update(line.encode() + b"\n")

@@ -210,6 +210,7 @@ def _check_permutation(factory: Factory) -> None:
     )
     _require(same, "permutation", f"permuting the batch changed {float(value)} to {float(other)}")
     if hasattr(loss, "proxies"):
+        # ``loss`` is any module, so the type checker does not know that these proxies are a tensor.
         names = torch.tensor([2, 0, 4, 1, 3])
         renamed = copy.deepcopy(loss)
         with torch.no_grad():

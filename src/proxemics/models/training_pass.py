@@ -60,10 +60,13 @@ class TrainingPass(TorchFunctionMode):
 def redirects(trunk: nn.Module) -> bool:
     """Whether a pass through ``trunk`` begun here can gain from a :class:`TrainingPass`.
 
-    It cannot without gradients or layers of the two kinds; with activation checkpointing the second run of a layer,
-    which comes after the pass, would not be like its first; and compilers and function transforms see for themselves.
+    It cannot without gradients, on other devices, or without layers of the two kinds. With activation checkpointing the
+    second run of a layer, which comes after the pass, would not be like its first; and compilers and function
+    transforms see for themselves.
     """
     if not torch.is_grad_enabled() or torch.compiler.is_compiling() or _is_transformed():
+        return False
+    if any(part.device.type != "cpu" for part in trunk.parameters()):  # each call costs microseconds that GPUs feel
         return False
     modules = list(trunk.modules())
     if any(getattr(module, "grad_checkpointing", False) for module in modules):
@@ -76,7 +79,7 @@ def redirects(trunk: nn.Module) -> bool:
 
 
 def _is_transformed() -> bool:
-    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]  # torch names it public, without types
         return True
     transforms = getattr(torch._C, "_are_functorch_transforms_active", None)  # neither is public: they may go one day
     return (transforms is not None and bool(transforms())) or getattr(forward_ad, "_current_level", -1) >= 0

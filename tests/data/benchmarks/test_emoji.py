@@ -164,10 +164,14 @@ def test_an_archive_of_npm_pack_is_used(packages: dict[str, Package], server: An
 
 
 def test_the_registry_is_that_of_npm_or_the_public_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(npm.shutil, "which", lambda name: None)
+    monkeypatch.delenv("npm_config_registry", raising=False)
+    monkeypatch.setenv("NPM_CONFIG_REGISTRY", "https://capital.example")
+    assert registry_address() == "https://capital.example"
     monkeypatch.setenv("npm_config_registry", "https://registry.example/path/")
     assert registry_address() == "https://registry.example/path"
     monkeypatch.delenv("npm_config_registry")
-    monkeypatch.setattr(npm.shutil, "which", lambda name: None)
+    monkeypatch.delenv("NPM_CONFIG_REGISTRY", raising=False)
     assert registry_address() == PUBLIC_REGISTRY
     tool = tmp_path / "npm"
     tool.write_text("#!/bin/sh\necho https://mirror.example/\n")

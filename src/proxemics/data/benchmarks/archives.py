@@ -64,7 +64,7 @@ def extract(archive: str | Path, folder: str | Path, *, max_bytes: int = 1 << 39
             left -= _copy(entry.stream, place, left, source, max_bytes)
     except _DAMAGE as error:
         raise _damaged(source, error) from error
-    except NotImplementedError as error:  # what zipfile says of a compression that it does not know
+    except NotImplementedError as error:  # zipfile: a compression, a cipher or a version that it does not know
         raise DataError(
             f"{source} is packed in a way that is not known here: {error}. Unpack it by hand into {target}."
         ) from error

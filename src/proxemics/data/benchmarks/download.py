@@ -43,7 +43,7 @@ def _check_scheme(url: str) -> None:
         raise DataError(f"Cannot fetch {url}: only http and https addresses are allowed.")
 
 
-class _Restart(Exception):  # noqa: N818  a signal inside this file, not an error
+class _Restart(Exception):  # noqa: N818  no error: `_try` catches it, and the file begins anew
     """The server gives the file from the start, or another file than before."""
 
 
@@ -137,7 +137,7 @@ def _pull(url: str, part: Path, timeout: float, max_bytes: int, progress: Progre
         headers |= {"Range": f"bytes={done}-", "If-Range": tag}
     elif done:  # nothing tells whether it is still the same file
         raise _Restart
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310  `download` has checked the scheme
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310  `download` has checked the scheme, `_WebOnly` checks redirects
     try:
         answer = urllib.request.build_opener(_WebOnly).open(request, timeout=timeout)
     except urllib.error.HTTPError as error:

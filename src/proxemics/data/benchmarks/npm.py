@@ -45,12 +45,14 @@ class Package(NamedTuple):
 
 def registry_address() -> str:
     """Return the registry that npm is set to on this machine, or the public one when there is no npm."""
-    address = os.environ.get("npm_config_registry", "")  # noqa: SIM112  npm reads it in small letters
+    # npm takes either spelling, sets the first itself in what it runs, and prefers that one.
+    small = os.environ.get("npm_config_registry", "")  # noqa: SIM112
+    address = small or os.environ.get("NPM_CONFIG_REGISTRY", "")
     npm = shutil.which("npm")
     if not address and npm is not None:
         command = [npm, "config", "get", "registry"]
         try:
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603  npm itself, no words of a user
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603  fixed words
             address = answer.stdout.strip()
         except (OSError, subprocess.TimeoutExpired):
             address = ""

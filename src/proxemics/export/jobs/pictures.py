@@ -1,7 +1,8 @@
 """From a folder, a table or an archive to the rows of a job: one picture a row, each with a stable id and its place."""
 
-# Paths are text here: building a hundred thousand Path objects takes seconds.
-# ruff: noqa: PTH116
+# Paths are text here: for every picture, a Path takes 3 to 10 times as long to make, join or look up;
+# and abspath, unlike resolve(), does not follow links.
+# ruff: noqa: PTH100, PTH116
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from proxemics.core.errors import DataError, did_you_mean
-from proxemics.data.folders import FolderScan, folder_table
+from proxemics.data.folders import FolderScan, folder_table, is_picture_name
 from proxemics.data.sources import load_table, read_frame
 from proxemics.data.table import as_text, cell_text
 from proxemics.export.jobs.archives import Member, is_archive, list_members
@@ -100,12 +101,12 @@ def _from_files(
     if path.is_dir():
         layout = folder_layout(path)
         frame = load_table(path, where=where or None, layout=layout, strict=strict)
-        root = os.path.abspath(path)  # noqa: PTH100 -- text is needed
+        root = os.path.abspath(path)
     else:
         table = read_frame(path) if path.is_file() else path
         if isinstance(table, pd.DataFrame) and label == "label" and label not in table.columns:
             table[label] = ""
-        root = os.path.abspath(Path(start).expanduser() if start else path.parent)  # noqa: PTH100 -- text is needed
+        root = os.path.abspath(Path(start).expanduser() if start else path.parent)
         frame = load_table(
             table,
             root=root if path.is_file() else None,
@@ -152,18 +153,16 @@ def _from_archive(path: Path) -> tuple[pd.DataFrame, list[Member]]:
     frame[PLACE] = [known[name] for name in names]
     if any(members[number].place.kind == "stream" for number in frame[PLACE]):
         frame = frame.sort_values(PLACE, kind="stable")  # a compressed tar is read from the front to the back
-    container = os.path.abspath(path)  # noqa: PTH100 -- text is needed
+    container = os.path.abspath(path)
     frame["path"] = as_text([f"{container}!/{name}" for name in frame["id"]])
     return frame.reset_index(drop=True), members
 
 
 def _is_picture(name: str) -> bool:
     """Count the pictures that a walk through the unpacked folder would count."""
-    from proxemics.data.folders import PICTURE_SUFFIXES
-
     parts = name.split("/")
     hidden = any(part.startswith(".") or part.lower() in ("__macosx", "@eadir") for part in parts)
-    return not hidden and os.path.splitext(parts[-1])[1].lower() in PICTURE_SUFFIXES  # noqa: PTH122 -- text
+    return not hidden and is_picture_name(parts[-1])
 
 
 def _look_through(scan: FolderScan) -> tuple[FolderScan, str]:
@@ -205,7 +204,7 @@ def _from_parquet(path: Path, column: str) -> tuple[pd.DataFrame, list[Member]]:
     owner = column.removesuffix(".bytes")
     others = [name for name in file.schema_arrow.names if name != owner]
     frame = file.read(columns=others).to_pandas() if others else pd.DataFrame(index=range(file.metadata.num_rows))
-    container = os.path.abspath(path)  # noqa: PTH100 -- text is needed
+    container = os.path.abspath(path)
     frame["path"] = [f"{container}!/{row}" for row in range(len(frame))]
     if "id" not in frame.columns:
         frame["id"] = [str(row) for row in range(len(frame))]

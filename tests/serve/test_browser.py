@@ -188,6 +188,20 @@ def test_a_mark_is_kept_and_shown_again(found: Any, service: Any, gallery: Any) 
     wait(found, "document.querySelector('#card-3 .mark')?.getAttribute('aria-pressed') === 'false'")
 
 
+def test_a_mark_can_be_taken_back_as_soon_as_it_is_shown(found: Any) -> None:
+    # htmx lets 20 milliseconds pass between a new button and its first duty, unless it is told not to.
+    found.execute_script(
+        "const card = document.querySelector('#card-4'); let changes = 0; window.seen = [];"
+        "new MutationObserver(() => {"
+        "  const mark = card.querySelector('.mark'); window.seen.push(mark.getAttribute('aria-pressed'));"
+        "  if (changes++ === 0) mark.click();"
+        "}).observe(card.querySelector('.mark').parentNode, {childList: true});"
+        "card.querySelector('.mark').click()"
+    )
+    wait(found, "window.seen.length === 2")
+    assert found.execute_script("return window.seen") == ["true", "false"]
+
+
 def test_a_map_opens_and_closes(found: Any) -> None:
     find(found, "#card-2 .map").click()
     wait(

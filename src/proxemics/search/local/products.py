@@ -2,7 +2,7 @@
 
 Processors differ: on one Xeon torch multiplied a tenth faster than NumPy and NumPy's product of a matrix with a vector
 was a fifth faster than its products row by row; on one EPYC both were the other way round. So each choice is made by a
-trial of some milliseconds, once a process. What is found is the same by all of them.
+trial, once a process, of some milliseconds, or of 40 for the product with one vector. What is found is the same by all.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 _ROWS = 2048
 """Rows of one product by NumPy: it is slower with many more."""
+_LARGE = 1 << 25
+"""Bytes of the rows of a trial with one query."""
 
 
 def torch_keeps_bits() -> bool:
@@ -41,7 +43,9 @@ def torch_is_faster() -> bool:
 @lru_cache(maxsize=1)
 def whole_is_faster() -> bool:
     """Whether NumPy multiplies a matrix with a vector faster as a whole than row by row."""
-    rows, one = _numbers(8192, 256), _numbers(1, 256)[0]  # 8 MB: the rows come from memory, as they do in a search
+    # 32 MB: more than a core's caches hold. In cache the whole was the faster one on an EPYC, from memory it took twice
+    # as long.
+    rows, one = np.ones((_LARGE // 1024, 256), np.float32), np.ones(256, np.float32)
     out = np.empty(len(rows), np.float32)
     return _is_faster(lambda: np.dot(rows, one, out=out), lambda: np.vecdot(rows, one, out=out))
 
@@ -62,7 +66,7 @@ def multiply(
 
 def multiply_one(rows: NDArray[np.float32], query: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     """Write the products of rows (T, D) with one query (D,) to ``out`` (T,), contiguous."""
-    if whole_is_faster():
+    if 2 * rows.nbytes >= _LARGE and whole_is_faster():  # for fewer a trial takes longer than it can save
         np.dot(rows, query, out=out)
     else:
         np.vecdot(rows, query, out=out)

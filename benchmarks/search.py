@@ -38,12 +38,14 @@ from _measure import RESULTS, Task, _status_mb, compare, describe, machine, one_
 from _search_servers import NEEDS, SERVERS
 from _search_servers import measure as measure_server
 
+from proxemics.search.local.graph import connectivity
+
 K = 10
 BATCHES = (1, 8, 64, 200, 300, 1000)
 QUERIES = 500
 TARGET = 0.95
 EXPANSIONS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
-CONNECTIVITY, EXPANSION_ADD = 16, 128
+EXPANSION_ADD = 128
 PACKAGES = ("torch", "numpy", "faiss-cpu", "usearch", "hnswlib", "pgvector", "pymilvus", "milvus-lite")
 Array = np.ndarray
 
@@ -195,7 +197,7 @@ def new_usearch(place: Place, dtype: str, expansion: int = 64) -> Any:
         ndim=place.dim,
         metric="ip" if dtype == "f32" else "cos",
         dtype=dtype,
-        connectivity=CONNECTIVITY,
+        connectivity=connectivity(place.dim, is_int8=dtype == "i8"),
         expansion_add=EXPANSION_ADD,
         expansion_search=expansion,
     )
@@ -230,7 +232,7 @@ def build_hnswlib(place: Place) -> dict[str, Any]:
 
     vectors, path = place.vectors(), place.folder / "f32.hnswlib"
     index = hnswlib.Index("ip", place.dim)
-    index.init_index(len(vectors), ef_construction=EXPANSION_ADD, M=CONNECTIVITY)
+    index.init_index(len(vectors), ef_construction=EXPANSION_ADD, M=connectivity(place.dim, is_int8=False))
     index.set_num_threads(1)
     start = time.process_time()
     index.add_items(vectors, np.arange(len(vectors)))

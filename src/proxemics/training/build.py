@@ -8,7 +8,6 @@ import os
 import numpy as np
 import pandas as pd
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import nn
 
@@ -21,6 +20,7 @@ from proxemics.methods.base import Method
 from proxemics.methods.build import Shapes, build_methods
 from proxemics.methods.needs import check_batches, check_needs
 from proxemics.models.embedder import Embedder
+from proxemics.training.fabric import Fabric
 
 DEFAULT_BATCH = 64
 

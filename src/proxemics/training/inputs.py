@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import numpy as np
 import pandas as pd
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from proxemics.core.config import Config
@@ -21,6 +20,7 @@ from proxemics.methods.base import Method
 from proxemics.models.embedder import Embedder
 from proxemics.models.fingerprint import fingerprint_state
 from proxemics.models.stages import PIXEL
+from proxemics.training.fabric import Fabric
 from proxemics.training.log import Reporter
 from proxemics.training.run_folder import RunFolder
 from proxemics.training.shards import embed_rows_with_certainty

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from proxemics.core.config import Config
@@ -26,6 +25,7 @@ from proxemics.models.embedder import Embedder
 from proxemics.models.stages import PIXEL
 from proxemics.training import checkpoint as ckpt
 from proxemics.training.ema import WeightAverage
+from proxemics.training.fabric import Fabric
 from proxemics.training.groups import make_optimizer, parameter_groups
 from proxemics.training.guard import check_finite
 from proxemics.training.log import Reporter, RunLog, Silent

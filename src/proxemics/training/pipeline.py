@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -37,6 +36,7 @@ from proxemics.training.build import (
 )
 from proxemics.training.checkpoint import POINTER
 from proxemics.training.expansion import save_expansion
+from proxemics.training.fabric import Fabric
 from proxemics.training.inputs import Inputs
 from proxemics.training.log import Reporter, Silent
 from proxemics.training.loop import Progress, Trainer

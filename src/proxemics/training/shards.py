@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.distributed as dist
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from proxemics.core.config import Config
 from proxemics.data.cache import PixelCache
 from proxemics.evaluation.extract import extract_with_certainty
 from proxemics.models.embedder import Embedder
+from proxemics.training.fabric import Fabric
 from proxemics.training.log import Reporter
 
 EXTRACT_BATCH = 64

@@ -107,7 +107,7 @@ def test_the_engine_and_the_rate_are_told(run: Run, tiny_folder: Path, tmp_path:
     code, out, err = run("embed", "bundle", str(tiny_folder), *QUICK)
     assert code == 0
     assert err.startswith("Engine: torch float32, ")
-    assert "(for 96 pictures an ONNX file is not worth writing)" in err
+    assert "(an ONNX file is not worth writing for so few pictures (96))" in err
     assert re.search(r"96 pictures in [\d.]+ s, \d+ pictures/s, read and embedded\.$", err)
     assert out == "Embeddings: embeddings.parquet (96 x 8, float32, unit length)\n"
 

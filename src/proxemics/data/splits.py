@@ -174,7 +174,7 @@ def _check_arguments(
         )
     if frame["label"].nunique() < 2:
         raise DataError(
-            f"All {len(frame)} pictures have the label {frame['label'].iloc[0]!r}. Learning needs at least 2 classes."
+            f"All pictures ({len(frame)}) have the label {frame['label'].iloc[0]!r}. Learning needs at least 2 classes."
         )
 
 

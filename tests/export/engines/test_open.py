@@ -114,7 +114,7 @@ def test_auto_takes_torch_for_few_pictures_and_writes_no_file(bundle: Path, cach
     engine = open_engine(bundle, pictures=96)
     assert (engine.facts.engine, engine.facts.why) == (
         "torch",
-        "for 96 pictures an ONNX file is not worth writing",
+        "an ONNX file is not worth writing for so few pictures (96)",
     )
     assert not list(cache.glob("onnx/*"))
 

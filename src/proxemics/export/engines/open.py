@@ -138,7 +138,7 @@ def _auto(wish: _Wish, place: str, pictures: int | None) -> ConcurrentEngine:
     if "onnxruntime" in absent or (absent and not ready):
         return _torch(wish, place).because(f"{absent[0]} is not installed")
     if not ready and pictures is not None and pictures < FEW:
-        return _torch(wish, place).because(f"for {pictures} pictures an ONNX file is not worth writing")
+        return _torch(wish, place).because(f"an ONNX file is not worth writing for so few pictures ({pictures})")
     return _faster(wish, place)
 
 

@@ -97,13 +97,20 @@ def table(whole: Row, order: Sequence[str]) -> str:
         compared = [
             d for d in whole["differences"] if (d["rho"], d["method"], d["metric"]) == (rho, method, "recall_at_1")
         ]
-        shown = [f"{100 * d['difference']:+.1f} [{_ends(d['interval'])}]" for d in compared]
+        shown = [f"{_signed(100 * d['difference'], 1)} [{_ends(d['interval'])}]" for d in compared]
         closed = [
-            f"{100 * g['share_of_gap']:+.0f} %" for g in whole["gaps"] if (g["rho"], g["method"]) == (rho, method)
+            f"{_signed(100 * g['share_of_gap'], 0)} %"
+            for g in whole["gaps"]
+            if (g["rho"], g["method"]) == (rho, method)
         ]
         lines.append(f"| {rho:g} | {method} | {len(rows)} | {means} | {''.join(shown)} | {''.join(closed)} |")
     return "\n".join(lines)
 
 
 def _ends(interval: Sequence[float]) -> str:
-    return ", ".join(f"{100 * end:+.1f}" for end in interval)
+    return ", ".join(_signed(100 * end, 1) for end in interval)
+
+
+def _signed(value: float, digits: int) -> str:
+    """Format with a sign, and nought with a plus."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}"

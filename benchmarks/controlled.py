@@ -44,6 +44,8 @@ from proxemics.evaluation.probes import decode_category
 from proxemics.training.evaluate_run import evaluate
 from proxemics.training.sweep.locks import acquire
 
+PROGRAM = "controlled.py"
+"""What the result file says it was made with."""
 NAMES = {"emoji": "controlled", "glyphs": "controlled_glyphs"}
 """Result file of each kind of objects, and what stands between the marks of a page."""
 SETTINGS = [
@@ -63,6 +65,7 @@ VARIANTS: dict[str, list[str]] = {
     "odba_exchange": [f"methods.odba={{{EXCHANGE}, ramp_epochs: 1}}"],
     "odba_border": [f"methods.odba={{{BORDER}, ramp_epochs: 1}}"],
     "msrci": ["methods.msrci={ramp_epochs: 1}"],
+    "msrci_pixel": ["methods.msrci={layer: pixel, lambda_v: 50.0, lambda_a: 1.0, fraction: 1.0, ramp_epochs: 1}"],
     "see": ["methods.see={}"],
     "el_nivmf": ["methods.probabilistic={head_rate: 1.0}"],
     "el_nivmf_head": ["methods.probabilistic={}"],
@@ -74,7 +77,8 @@ VARIANTS: dict[str, list[str]] = {
 """Without a suffix: options at their defaults, but for a ramp of one epoch, because a run has four, and for EL-nivMF
 with the rate of the head that the release has.
 
-Those of the variants with a suffix were found on seed 0, which is not among the reported ones.
+Those of the variants with a suffix were found on seed 0, which is not among the reported ones; see also
+``controlled_search.py``.
 """
 UNCONFOUNDED = ("none", "couce_exchange", "odba_exchange")
 """What is run with rho 0: the base, which is the ceiling, and whether the adjustment costs anything there."""
@@ -214,7 +218,7 @@ def write(args: argparse.Namespace) -> None:
     if not rows:
         return
 
-    command = "python benchmarks/controlled.py " + ("--kind glyphs" if args.kind == "glyphs" else "--data DATA")
+    command = f"python benchmarks/{PROGRAM} " + ("--kind glyphs" if args.kind == "glyphs" else "--data DATA")
     command += " --runs RUNS"
     whole = {
         "schema": 1, "command": " ".join([command, *(f"--set {one}" for one in args.extra)]),

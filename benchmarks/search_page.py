@@ -35,13 +35,20 @@ def tables(whole: Mapping[str, Any]) -> str:
 
 
 def _where(rows: Mapping[str, Any]) -> str:
-    """Name the machine, or which kinds of rows were measured on which."""
-    kinds: dict[str, set[str]] = {}
+    """Name the machine, or which rows were measured on which: by type, with sizes where that does not tell."""
+    types: dict[str, dict[str, set[str]]] = {}
     for name, row in rows.items():
-        kinds.setdefault(row["machine"], set()).add("`int8`" if "int8" in name else "`float32`")
+        dtype = "`int8`" if "int8" in name else "`float32`"
+        types.setdefault(dtype, {}).setdefault(row["machine"], set()).add(SIZES[name.rsplit("_", 1)[1]])
+    kinds: dict[str, list[str]] = {}
+    for dtype, machines in sorted(types.items()):
+        for machine, sizes in machines.items():
+            kinds.setdefault(machine, []).append(
+                dtype if len(machines) == 1 else f"{dtype} of {', '.join(sorted(sizes))}"
+            )
     if len(kinds) == 1:
         return next(iter(kinds))
-    return "; ".join(f"{' and '.join(sorted(found))}: {machine}" for machine, found in sorted(kinds.items()))
+    return "; ".join(f"{' and '.join(found)}: {machine}" for machine, found in sorted(kinds.items()))
 
 
 def _exact(rows: Mapping[str, Any]) -> list[str]:

@@ -241,7 +241,9 @@ def test_arguments_that_do_not_fit(arguments: dict, words: str) -> None:
 
 def test_one_class_is_refused() -> None:
     """user-pains 65."""
-    with pytest.raises(DataError, match=r"All pictures \(4\) have the label 'class 0'. Learning needs at least 2 classes"):
+    with pytest.raises(
+        DataError, match=r"All pictures \(4\) have the label 'class 0'. Learning needs at least 2 classes"
+    ):
         make_split(table(1))
     frame = table(6, split="train")
     frame.loc[frame["label"] == "class 0", "split"] = "test"

@@ -55,10 +55,11 @@ def test_differences_gaps_and_table(rows: list[dict[str, Any]]) -> None:
     assert shown.endswith("| +50 % |")
 
 
-def test_the_page_shows_the_result_file() -> None:
+@pytest.mark.parametrize("name", ["controlled", "controlled_msrci"])
+def test_the_page_shows_the_result_file(name: str) -> None:
     root = Path(__file__).resolve().parents[2]
-    whole = json.loads((root / "benchmarks" / "results" / "controlled.json").read_text())
-    assert on_page(root / "docs" / "evidence.md", "controlled") == table(whole, list(whole["variants"]))
+    whole = json.loads((root / "benchmarks" / "results" / f"{name}.json").read_text())
+    assert on_page(root / "docs" / "evidence.md", name) == table(whole, list(whole["variants"]))
 
 
 def test_a_table_replaces_the_one_before(tmp_path: Path) -> None:

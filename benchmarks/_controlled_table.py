@@ -108,9 +108,9 @@ def table(whole: Row, order: Sequence[str]) -> str:
 
 
 def _ends(interval: Sequence[float]) -> str:
-    return ", ".join(_signed(100 * end, 1) for end in interval)
+    return ", ".join(f"{100 * end:+.1f}" for end in interval)
 
 
 def _signed(value: float, digits: int) -> str:
-    """Format with a sign, and nought with a plus."""
+    """Format an estimate with a sign, nought with a plus; ends of intervals keep theirs, which says something."""
     return f"{round(value, digits) + 0.0:+.{digits}f}"

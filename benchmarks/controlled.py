@@ -65,7 +65,7 @@ VARIANTS: dict[str, list[str]] = {
     "odba_exchange": [f"methods.odba={{{EXCHANGE}, ramp_epochs: 1}}"],
     "odba_border": [f"methods.odba={{{BORDER}, ramp_epochs: 1}}"],
     "msrci": ["methods.msrci={ramp_epochs: 1}"],
-    "msrci_pixel": ["methods.msrci={layer: pixel, lambda_v: 50.0, lambda_a: 1.0, fraction: 1.0, ramp_epochs: 1}"],
+    "msrci_pixel_50": ["methods.msrci={layer: pixel, lambda_v: 50.0, lambda_a: 1.0, fraction: 1.0, ramp_epochs: 1}"],
     "see": ["methods.see={}"],
     "el_nivmf": ["methods.probabilistic={head_rate: 1.0}"],
     "el_nivmf_head": ["methods.probabilistic={}"],
@@ -201,7 +201,7 @@ def finished(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Read the rows of all finished runs, those of the result file and those of the folders."""
     written = read_rows(args.result) if args.result.exists() else []
     rows = written + [json.loads(path.read_text()) for path in sorted(args.runs.glob("seed*/row.json"))]
-    ours = [row for row in rows if row["dataset"].startswith(f"controlled_{args.kind}_")]
+    ours = [row for row in rows if row["dataset"].startswith(f"controlled_{args.kind}_") and row["method"] in VARIANTS]
     by = {(row["seed"], row["rho"], row["method"]): row for row in ours}
     return [by[key] for key in sorted(by)]
 

@@ -38,7 +38,8 @@ def main(arguments: Sequence[str]) -> None:
     controlled.VARIANTS.clear()
     controlled.VARIANTS.update(SEARCH)
     result = RESULTS / f"{NAME}.json"
-    controlled.main(["--seeds", "0", "--rho", "0.95", "--result", str(result), *arguments])
+    own = ["--seeds", "0", "--rho", "0.95", "--kind", "emoji", "--result", str(result)]
+    controlled.main([*own, "--runs", str(ROOT / "runs" / "controlled_search"), *arguments])
     if "--table" in arguments:
         put_into(ROOT / "docs" / "evidence.md", NAME, table(json.loads(result.read_text()), list(SEARCH)))
 

@@ -88,10 +88,21 @@ def test_an_index_finds_the_same_under_autocast(tmp_path: Path) -> None:
 def test_products_with_one_query_are_those_of_float64(
     rows: int, dim: int, monkeypatch: pytest.MonkeyPatch, *, whole: bool
 ) -> None:
-    monkeypatch.setattr(products, "whole_is_faster", lambda: whole)
+    asked = []
+    monkeypatch.setattr(products, "whole_is_faster", lambda: asked.append(rows) or whole)
+    monkeypatch.setattr(products, "_LARGE", 0)
     left, one, out = unit(rows, dim), unit(1, dim, 1)[0], np.full(rows, np.nan, np.float32)
     multiply_one(left, one, out)
     np.testing.assert_allclose(out, left.astype(np.float64) @ one.astype(np.float64), atol=(dim + 8) * 2.0**-24)
+    assert asked == [rows]
+
+
+@pytest.mark.parametrize(("rows", "is_tried"), [(16383, False), (16384, True)])
+def test_only_for_many_rows_is_there_a_trial(rows: int, is_tried: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(products, "whole_is_faster", lambda: asked.append(rows) or True)
+    multiply_one(np.ones((rows, 256), np.float32), np.ones(256, np.float32), np.empty(rows, np.float32))
+    assert bool(asked) == is_tried
 
 
 @pytest.mark.parametrize("trial", [torch_is_faster, whole_is_faster])

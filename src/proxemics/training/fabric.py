@@ -1,8 +1,9 @@
 """Lightning Fabric, imported without torchmetrics.
 
-On import, ``lightning_fabric`` asks whether torchmetrics is of version 1 by importing all of it, which took 2.6 seconds
-of an EPYC where it is installed, more than half of the start of a training. Nothing else of it is wanted, so an empty
-module stands in for the while: without a ``__version__`` the answer comes from the metadata of the installed package.
+On import, ``lightning_fabric`` asks whether torchmetrics is of version 1 or later by importing all of it, which took
+2.6 seconds of an EPYC where it is installed, more than half of the start of a training. Nothing else of it is wanted,
+so an empty module stands in for the while: without a ``__version__`` the answer comes from the metadata of the
+installed package. Another thread that imports torchmetrics for the first time just then would get the empty one.
 """
 
 from __future__ import annotations

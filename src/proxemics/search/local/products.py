@@ -43,7 +43,7 @@ def torch_is_faster() -> bool:
 @lru_cache(maxsize=1)
 def whole_is_faster() -> bool:
     """Whether NumPy multiplies a matrix with a vector faster as a whole than row by row."""
-    # 32 MB: more than a core's caches hold. In cache the whole was the faster one on an EPYC, from memory it took twice
+    # 32 MB: most of it comes from memory. In cache the whole was the faster one on an EPYC; from memory it took twice
     # as long.
     rows, one = np.ones((_LARGE // 1024, 256), np.float32), np.ones(256, np.float32)
     out = np.empty(len(rows), np.float32)
@@ -66,7 +66,7 @@ def multiply(
 
 def multiply_one(rows: NDArray[np.float32], query: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     """Write the products of rows (T, D) with one query (D,) to ``out`` (T,), contiguous."""
-    if 2 * rows.nbytes >= _LARGE and whole_is_faster():  # for fewer a trial takes longer than it can save
+    if 2 * rows.nbytes >= _LARGE and whole_is_faster():  # for fewer there is little to save
         np.dot(rows, query, out=out)
     else:
         np.vecdot(rows, query, out=out)

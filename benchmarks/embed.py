@@ -68,15 +68,20 @@ def prepared(pictures: Pictures, rows: Iterable[int], bundle: Path) -> np.ndarra
 
 
 def build(bundle: Path, data: Path) -> None:
-    """Write the model, its ONNX file and its int8 file into one bundle."""
-    save_bundle(Embedder("auto", dim=512), bundle)
-    (bundle / "onnx").mkdir()
-    full = bundle / "onnx" / "model.onnx"
-    full.write_bytes(onnx_file(bundle, load_bundle(bundle)).read_bytes())
+    """Write the model, its ONNX file and its int8 file into one bundle, which records them."""
+    embedder, plain = Embedder("auto", dim=512), bundle.with_name("plain")
+    save_bundle(embedder, plain)
     training = pictures_of(data, "train")
     rows = np.linspace(0, len(training) - 1, CALIBRATION).astype(int).tolist()
-    pixels = prepared(training, rows, bundle)
-    quantize_onnx(full, bundle / INT8, [pixels[start : start + 16] for start in range(0, CALIBRATION, 16)])
+    pixels = prepared(training, rows, plain)
+
+    def more(folder: Path) -> None:
+        full = folder / "onnx" / "model.onnx"
+        full.parent.mkdir()
+        full.write_bytes(onnx_file(plain, load_bundle(plain)).read_bytes())
+        quantize_onnx(full, folder / INT8, [pixels[start : start + 16] for start in range(0, CALIBRATION, 16)])
+
+    save_bundle(embedder, bundle, more=more)
 
 
 def eager(bundle: Path) -> TorchEngine:

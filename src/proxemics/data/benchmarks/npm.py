@@ -52,7 +52,7 @@ def registry_address() -> str:
     if not address and npm is not None:
         command = [npm, "config", "get", "registry"]
         try:
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603  fixed words
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603  npm of the PATH
             address = answer.stdout.strip()
         except (OSError, subprocess.TimeoutExpired):
             address = ""

@@ -22,7 +22,7 @@ TRASH = ("checkpoint", "bundle", "embeddings.npy", "embeddings_untrained.npy", "
 STEP, PICTURE, FORWARD, START = 0.85, 0.013, 0.005, 12.0
 """CPU seconds on one busy core: a step of the base with 64 pictures; a picture through the frozen stages; the rest of
 the trunk without a gradient; starting a run and closing it."""
-FACTORS = {"see": 0.05, "probabilistic": 0.1, "couce": 1.9, "center_polar": 1.2}
+FACTORS = {"see": 0.05, "probabilistic": 0.1, "couce": 3.0, "center_polar": 1.2}
 """What a method adds to a step, in steps of the base."""
 
 

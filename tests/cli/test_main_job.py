@@ -98,7 +98,12 @@ def test_two_processes_give_the_numbers_of_one(proxemics: Command, tiny_settings
     for devices in (1, 2):
         out = f"run{devices}"
         line = ["--devices", str(devices), "--quiet", "--no-report", "--out", out]
-        proxemics("train", *line, *sets([*tiny_settings, "train.epochs=2", "model.freeze_bn=true"]), cwd=tmp_path)
+        epochs = sets([*tiny_settings, "train.epochs=2", "model.freeze_bn=true"])
+        done = proxemics("train", *line, *epochs, cwd=tmp_path)
+        # Quiet means the result alone, said by one process.
+        assert done.stdout.count("test classes, never seen in training") == 1
+        assert "Model:" not in done.stdout
+        assert "Data:" not in done.stderr
         runs[devices] = json.loads((tmp_path / out / "result.json").read_text())
     assert runs[1]["rows"][1]["metrics"] == pytest.approx(runs[2]["rows"][1]["metrics"])
     assert runs[1]["rows"][0]["num_queries"] == runs[2]["rows"][0]["num_queries"] > 0

@@ -332,5 +332,5 @@ def test_the_first_runs_are_the_most_telling(study: Study) -> None:
 def test_the_estimate_of_time_grows_with_methods_and_pictures(study: Study) -> None:
     sizes = {"train": (2400, 80), "val": (600, 20), "test": (3000, 100)}
     base, both = (study.cell("cub200_2010", name, {}, 0) for name in ("proxy_anchor", "couce+center_polar"))
-    assert seconds(base, sizes) < seconds(both, sizes) < 4 * seconds(base, sizes)
+    assert seconds(base, sizes) < seconds(both, sizes) < 6 * seconds(base, sizes)
     assert seconds(base, {**sizes, "train": (4800, 80)}) > seconds(base, sizes)

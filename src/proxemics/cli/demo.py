@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -52,6 +51,4 @@ def demo(
         )
     base = {"seed": seed, "data": {"source": str(table)}}
     config = make_config(base, [*DEMO_SETTINGS, *(assignments or [])])
-    result = run_training(config, out, restart=restart, write_report=True, quiet=quiet or as_json)
-    if as_json and result:
-        typer.echo(json.dumps(result, ensure_ascii=False))
+    run_training(config, out, restart=restart, write_report=True, quiet=quiet, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ from proxemics.cli.progress import TerminalReporter
 from proxemics.core.config import Config
 
 
-def run_training(config: Config, out: Path, *, restart: bool, write_report: bool, quiet: bool) -> dict[str, Any]:
-    """Run the pipeline with progress on the terminal; only the first process speaks."""
+def run_training(config: Config, out: Path, *, restart: bool, write_report: bool, quiet: bool, as_json: bool) -> None:
+    """Run the pipeline with progress on the terminal, and print the result; only the first process speaks."""
     from proxemics.training.pipeline import fit
     from proxemics.training.tables import count_splits, prepare_table
 
     console = Console(stderr=True)
-    reporter = TerminalReporter(console, quiet=quiet or not _is_first_process())
+    reporter = TerminalReporter(console, quiet=quiet or as_json or not _is_first_process())
     logging.basicConfig(format="%(levelname)s: %(message)s")
     table = prepare_table(config)
     counts = count_splits(table)
@@ -36,16 +37,18 @@ def run_training(config: Config, out: Path, *, restart: bool, write_report: bool
         typer.echo("Interrupted. The same command goes on from the latest checkpoint.", err=True)
         raise typer.Exit(130) from None
     if not result:  # another process than the first
-        return result
+        return
     report: Path | None = None
     if write_report:
         from proxemics.report import write_report as write
 
         report = write(out)
+    if as_json:
+        typer.echo(json.dumps(result, ensure_ascii=False))
+        return
+    show_result(result, Console())
     if not quiet:
-        show_result(result, Console())
         say_next(out, report, Console())
-    return result
 
 
 def show_result(result: dict[str, Any], console: Console) -> None:

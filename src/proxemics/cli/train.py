@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -47,6 +46,4 @@ def train(
 
     settings = config_from(source, data, where, config, assignments, seed=seed, devices=devices, methods=method)
     folder = out or Path("runs") / dataset_name(settings)
-    result = run_training(settings, folder, restart=restart, write_report=report, quiet=quiet or as_json)
-    if as_json and result:
-        typer.echo(json.dumps(result, ensure_ascii=False))
+    run_training(settings, folder, restart=restart, write_report=report, quiet=quiet, as_json=as_json)

@@ -58,14 +58,16 @@ EXCHANGE = (
     "extract_gate: border, gate_stage: layer3, gate_temp: 0.25, lambda_o: 10.0, estimator: exchange, "
     "exchange_gate_stage: layer3, exchange_temp: 0.15, lambda_b: 2.0, start_epoch: 0"
 )
+PIXEL = "layer: pixel, lambda_v: 50.0, lambda_a: 1.0, fraction: 1.0"
 BORDER = "extract_gate: border, gate_stage: layer3, gate_temp: 0.25, lambda_o: 10.0"
 VARIANTS: dict[str, list[str]] = {
     "none": [],
     "couce_exchange": [f"methods.couce={{odba: {{{EXCHANGE}}}, ramp_epochs: 1}}"],
+    "couce_exchange_pixel": [f"methods.couce={{odba: {{{EXCHANGE}}}, msrci: {{{PIXEL}}}, ramp_epochs: 1}}"],
     "odba_exchange": [f"methods.odba={{{EXCHANGE}, ramp_epochs: 1}}"],
     "odba_border": [f"methods.odba={{{BORDER}, ramp_epochs: 1}}"],
     "msrci": ["methods.msrci={ramp_epochs: 1}"],
-    "msrci_pixel_50": ["methods.msrci={layer: pixel, lambda_v: 50.0, lambda_a: 1.0, fraction: 1.0, ramp_epochs: 1}"],
+    "msrci_pixel_50": [f"methods.msrci={{{PIXEL}, ramp_epochs: 1}}"],
     "see": ["methods.see={}"],
     "el_nivmf": ["methods.probabilistic={head_rate: 1.0}"],
     "el_nivmf_head": ["methods.probabilistic={}"],

@@ -27,14 +27,19 @@ STEPS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 STUDIED: dict[str, tuple[tuple[str, str], ...]] = {
     "see": (("see", "SEE"),),
-    "probabilistic": (("el_nivmf", "EL-nivMF beside the base loss"),),
+    "probabilistic": (
+        ("el_nivmf", "EL-nivMF beside the base loss, the head at the release's rate"),
+        ("el_nivmf_head", "EL-nivMF beside the base loss, defaults"),
+    ),
     "couce": (
         ("odba", "ODBA, defaults"),
         ("msrci", "MSRCI, defaults"),
         ("couce", "CouCE, defaults"),
+        ("msrci_pixel_50", "MSRCI at the pixels, λ_v 50"),
         ("odba_border", "ODBA, border gate"),
         ("odba_exchange", "ODBA, exchange behind the border gate"),
         ("couce_exchange", "CouCE, exchange behind the border gate"),
+        ("couce_exchange_pixel", "CouCE, both"),
     ),
     "center_polar": (("center_polar", "CenterPolar, `style` after layer2"),),
 }

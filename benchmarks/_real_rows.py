@@ -22,7 +22,7 @@ TRASH = ("checkpoint", "bundle", "embeddings.npy", "embeddings_untrained.npy", "
 STEP, PICTURE, FORWARD, START = 0.85, 0.013, 0.005, 12.0
 """CPU seconds on one busy core: a step of the base with 64 pictures; a picture through the frozen stages; the rest of
 the trunk without a gradient; starting a run and closing it."""
-FACTORS = {"see": 0.05, "probabilistic": 0.1, "couce": 3.0, "center_polar": 1.2}
+FACTORS = {"see": 0.05, "probabilistic": 0.1, "couce": 2.0, "center_polar": 1.2}
 """What a method adds to a step, in steps of the base."""
 
 
@@ -122,7 +122,7 @@ def per_class(sums: pd.DataFrame, dataset: str) -> dict[str, Any]:
 
 
 def seconds(cell: Cell, sizes: dict[str, tuple[int, int]]) -> float:
-    """Estimate the CPU seconds of a run whose pictures are stored already.
+    """Estimate the CPU seconds of a run whose pictures are stored already, where they can be.
 
     Args:
         cell: the run.
@@ -132,8 +132,9 @@ def seconds(cell: Cell, sizes: dict[str, tuple[int, int]]) -> float:
     batch = train.batch_size or 64
     steps = max(images // batch, -(-classes * train.per_class // batch)) * train.epochs
     factor = 1 + sum(FACTORS.get(name, 1.0) for name in cell.config.methods)
+    stored = "couce" not in cell.config.methods  # which changes the pictures themselves
     embedded = train.epochs * sizes["val"][0] + 2 * sizes["test"][0]
-    return START + STEP * factor * steps + FORWARD * embedded
+    return START + STEP * factor * steps + (FORWARD if stored else FORWARD + PICTURE) * embedded
 
 
 def store_seconds(cell: Cell, sizes: dict[str, tuple[int, int]]) -> float:

@@ -10,10 +10,10 @@ ship.
 A queue of runs, seed x rho x variant, that can be killed at any time: a row in the result file or in a run folder is
 not computed again, an interrupted run goes on from its checkpoint, and two queues on one folder share the work.
 Pictures are rendered when a seed begins and thrown away, with the stored features of the frozen stages, when all its
-runs are done. Every run of a seed has the same pictures, order of batches, steps and rate; the epoch is the last one
-for all (validation classes share the confounding, see ``controlled_data.py``, so they cannot choose). A row says how
-the test pictures are found as they are and with their light, hue and amplitude shifted, and how well a linear probe
-reads the scene off the embeddings of the test pictures.
+runs are done. Every run of a seed has the same pictures, order of batches, steps and rate (on views see ``VARIANTS``);
+the epoch is the last one for all (validation classes share the confounding, see ``controlled_data.py``, so they cannot
+choose). A row says how the test pictures are found as they are and with their light, hue and amplitude shifted, and
+how well a linear probe reads the scene off the embeddings of the test pictures.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from _controlled_table import METRICS, differences, gaps, per_class, table
+from _controlled_table import METRICS, differences, gaps, per_class, shifts, table
 from _packed import read_rows, write_packed
 from _page import put_into
 from controlled_data import build
@@ -62,6 +62,7 @@ PIXEL = "layer: pixel, lambda_v: 50.0, lambda_a: 1.0, fraction: 1.0"
 BORDER = "extract_gate: border, gate_stage: layer3, gate_temp: 0.25, lambda_o: 10.0"
 VARIANTS: dict[str, list[str]] = {
     "none": [],
+    "none_views_4": ["data.views=4"],
     "couce_exchange": [f"methods.couce={{odba: {{{EXCHANGE}}}, ramp_epochs: 1}}"],
     "couce_exchange_pixel": [f"methods.couce={{odba: {{{EXCHANGE}}}, msrci: {{{PIXEL}}}, ramp_epochs: 1}}"],
     "odba_exchange": [f"methods.odba={{{EXCHANGE}, ramp_epochs: 1}}"],
@@ -76,11 +77,12 @@ VARIANTS: dict[str, list[str]] = {
     "couce": ["methods.couce={ramp_epochs: 1}"],
     "strong": ["data.augmentation=strong"],
 }
-"""Without a suffix: options at their defaults, but for a ramp of one epoch, because a run has four, and for EL-nivMF
-with the rate of the head that the release has.
+"""Without a suffix: options at their defaults, but for a ramp of one epoch, because a run has four.
 
-Those of the variants with a suffix were found on seed 0, which is not among the reported ones; see also
-``controlled_search.py``.
+``el_nivmf`` has the release's rate of the head, ``el_nivmf_head`` the default. The options of the other variants with a
+suffix were found on seed 0, which is not among the reported ones; see also ``controlled_search.py``. Those at the
+pixels have a new view of every picture in each of the four epochs, the others two views, twice each, because their
+features are stored: ``none_views_4`` says what that is worth.
 """
 UNCONFOUNDED = ("none", "couce_exchange", "odba_exchange")
 """What is run with rho 0: the base, which is the ceiling, and whether the adjustment costs anything there."""
@@ -227,7 +229,7 @@ def write(args: argparse.Namespace) -> None:
         "machine": f"{os.cpu_count()} cores, no GPU",
         "settings": SETTINGS, "variants": VARIANTS,
         "rows": rows,
-        "differences": differences(rows), "gaps": gaps(rows),
+        "differences": differences(rows), "gaps": gaps(rows), "shifts": shifts(rows),
     }  # fmt: skip
     write_packed(args.result, whole)
 

@@ -26,7 +26,7 @@ SEARCH = {
     "msrci_pixel": [f"methods.msrci={{layer: pixel, {WHOLE}}}"],
     "msrci_pixel_scale": [f"methods.msrci={{layer: pixel, mode: scale, sigma: 0.5, {WHOLE}}}"],
     "msrci_layer2_100": ["methods.msrci={layer: layer2, lambda_v: 100.0, fraction: 1.0, ramp_epochs: 1}"],
-    "msrci_pixel_50": ["methods.msrci={layer: pixel, lambda_v: 50.0, lambda_a: 1.0, fraction: 1.0, ramp_epochs: 1}"],
+    "msrci_pixel_50": controlled.VARIANTS["msrci_pixel_50"],
     "msrci_layer2_scale": [f"methods.msrci={{layer: layer2, mode: scale, sigma: 0.5, {WHOLE}}}"],
     "msrci_pixel_means": [f"methods.msrci={{layer: pixel, eta: [1.0, 1.0, 1.0], {WHOLE}}}"],
 }

@@ -35,11 +35,11 @@ STUDIED: dict[str, tuple[tuple[str, str], ...]] = {
         ("odba", "ODBA, defaults"),
         ("msrci", "MSRCI, defaults"),
         ("couce", "CouCE, defaults"),
-        ("msrci_pixel_50", "MSRCI at the pixels, λ_v 50"),
+        ("msrci_pixel_50", "MSRCI at the pixels, λ_v 50, λ_a 1, all of the batch"),
         ("odba_border", "ODBA, border gate"),
         ("odba_exchange", "ODBA, exchange behind the border gate"),
         ("couce_exchange", "CouCE, exchange behind the border gate"),
-        ("couce_exchange_pixel", "CouCE, both"),
+        ("couce_exchange_pixel", "CouCE, exchange behind the border gate, MSRCI at the pixels"),
     ),
     "center_polar": (("center_polar", "CenterPolar, `style` after layer2"),),
 }

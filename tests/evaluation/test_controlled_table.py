@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-from _controlled_table import differences, gaps, per_class, table
+from _controlled_table import differences, gaps, per_class, shifts, table
 from _packed import read_rows, write_packed
 from _page import on_page, put_into
 
@@ -51,8 +51,23 @@ def test_differences_gaps_and_table(rows: list[dict[str, Any]]) -> None:
     (gap,) = gaps(rows)
     assert gap["share_of_gap"] == pytest.approx(0.5)
     shown = table({"rows": rows, "differences": found, "gaps": [gap]}, ["none", "couce"])
-    assert shown.splitlines()[-1].startswith("| 0.95 | couce | 3 | 70.0 | 35.0 | 60.0 | 25.0 | +20.0 [")
-    assert shown.endswith("| +50 % |")
+    assert shown.splitlines()[-1].startswith("| 0.95 | couce | 3 | 70.0 | 35.0 | 25.0 | +20.0 [")
+    assert shown.endswith("| +50 % | 60.0 | +20.0 [+20.0, +20.0] |")
+
+
+def test_differences_where_pictures_are_shifted_have_the_interval_of_student_over_seeds(
+    rows: list[dict[str, Any]],
+) -> None:
+    for row, won in zip((row for row in rows if row["method"] == "couce"), (0.01, 0.02, 0.06), strict=True):
+        row["shifted"] = {"recall_at_1": 0.4 + won}
+    (one,) = shifts(rows)
+    assert (one["rho"], one["method"], one["seeds"]) == (0.95, "couce", [0, 1, 2])
+    assert one["difference"] == pytest.approx(0.03)
+    half = 4.30265 * 0.0264575 / 3**0.5  # t of two degrees of freedom
+    assert one["interval"] == pytest.approx([0.03 - half, 0.03 + half], abs=2e-5)
+    (single,) = shifts([row for row in rows if row["seed"] == 1])
+    assert "interval" not in single  # one seed has no spread
+    assert table({"rows": rows[:3], "differences": [], "gaps": []}, []).endswith("| 41.0 | +1.0 |")
 
 
 @pytest.mark.parametrize("name", ["controlled", "controlled_msrci"])

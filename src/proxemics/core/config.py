@@ -71,7 +71,9 @@ class DataConfig(Section):
     features: also run the frozen stages (model.freeze_stages) once on `views` augmented views of each training picture,
     keep the results in half precision, and train the stages above on them."""
     views: int = Field(8, ge=1)
-    """With cache: features, how many augmented views of each picture are made; epoch e uses view e modulo views."""
+    """With cache: features, how many augmented views of each picture are made; epoch e uses view e modulo views.
+    Where a method changes the pictures themselves nothing is stored, and every epoch has views of its own; for a fair
+    comparison give the other runs as many views as epochs."""
     cache_folder: str | None = None
     """Where stored features are kept and shared between runs; default: the run folder, removed when the run ends."""
     workers: int = Field(2, ge=0)

@@ -120,6 +120,19 @@ def test_draws_are_seeded_fair_and_inside() -> None:
     assert trial_points(plan, "a") == a
 
 
+def test_every_four_draws_cover_the_quarters_of_each_range() -> None:
+    keys = ("optim.lr", "loss.alpha", "methods.see.weight", "model.dim")
+    orders = {}
+    for key in keys:
+        quarters = [int(4 * draw(key, [0.0, 1.0], 3, trial)) for trial in range(8)]
+        assert sorted(quarters[:4]) == sorted(quarters[4:]) == [0, 1, 2, 3]
+        orders[key] = tuple(quarters)
+        whole = [draw(key, [1, 8, "int"], 3, trial) for trial in range(4)]
+        assert sorted((one - 1) // 2 for one in whole) == [0, 1, 2, 3]
+        assert {draw(key, {"choice": ["ab", "c"]}, 3, trial) for trial in range(4)} == {"ab", "c"}
+    assert len(set(orders.values())) == len(keys)  # each key in an order of its own
+
+
 @pytest.mark.parametrize(
     "space", [[2, 1], [0, 1, "log"], [1], [1, 2, "lin"], "x", {"choice": []}, {"pick": [1]}, [True, 2]]
 )

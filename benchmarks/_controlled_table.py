@@ -56,7 +56,11 @@ def _pair(first: Row, second: Row, metric: str) -> ClassSums:
 
 
 def gaps(rows: Sequence[Row]) -> list[Row]:
-    """How much of the R@1 that confounding costs the base each variant brings back: 0 none, 1 all of it."""
+    """How much of the R@1 that confounding costs the base each variant brings back: 0 none, 1 all of it.
+
+    Variants that are compared with another base than ``none`` are left out.
+    """
+    rows = [row for row in rows if row["against"] == "none"]
     by = {(row["rho"], row["method"], row["seed"]): row["metrics"]["recall_at_1"] for row in rows}
     found = []
     for rho, method in sorted({key[:2] for key in by if key[0] > 0 and key[1] != "none"}):

@@ -82,8 +82,10 @@ VARIANTS: dict[str, list[str]] = {
 ``el_nivmf`` has the release's rate of the head, ``el_nivmf_head`` the default. The options of the other variants with a
 suffix were found on seed 0, which is not among the reported ones; see also ``controlled_search.py``. Those at the
 pixels have a new view of every picture in each of the four epochs, the others two views, twice each, because their
-features are stored: ``none_views_4`` says what that is worth.
+features are stored: they are compared with ``none_views_4``, which has four as well.
 """
+AGAINST = {"msrci_pixel_50": "none_views_4", "couce_exchange_pixel": "none_views_4"}
+"""Variant to the base it is compared with, where that is not ``none``: the one with as many views."""
 UNCONFOUNDED = ("none", "couce_exchange", "odba_exchange")
 """What is run with rho 0: the base, which is the ceiling, and whether the adjustment costs anything there."""
 TRASH = ("checkpoint", "bundle", "embeddings.npy", "embeddings_untrained.npy")
@@ -150,7 +152,7 @@ def measure(cell: Cell, run: Path, pictures: Path, args: argparse.Namespace) -> 
     return {
         "dataset": f"controlled_{args.kind}_rho{cell.rho:g}", "protocol": "zero_shot; unseen classes on unseen scenes",
         "trunk": config["model"]["trunk"], "size": config["data"]["size"], "base": config["loss"]["name"],
-        "method": cell.variant, "against": "none", "options": config["methods"],
+        "method": cell.variant, "against": AGAINST.get(cell.variant, "none"), "options": config["methods"],
         "augmentation": config["data"]["augmentation"], "seed": cell.seed, "rho": cell.rho,
         "split": "test; the last epoch", "metrics": trained["metrics"], "intervals": trained["intervals"],
         "shifted": {key: shifted[key] for key in METRICS}, "frozen": {key: frozen["metrics"][key] for key in METRICS},
@@ -206,6 +208,8 @@ def finished(args: argparse.Namespace) -> list[dict[str, Any]]:
     written = read_rows(args.result) if args.result.exists() else []
     rows = written + [json.loads(path.read_text()) for path in sorted(args.runs.glob("seed*/row.json"))]
     ours = [row for row in rows if row["dataset"].startswith(f"controlled_{args.kind}_") and row["method"] in VARIANTS]
+    for row in ours:
+        row["against"] = AGAINST.get(row["method"], "none")  # also of rows that were written before it was known
     by = {(row["seed"], row["rho"], row["method"]): row for row in ours}
     return [by[key] for key in sorted(by)]
 

@@ -22,6 +22,7 @@ NAME = "controlled_msrci"
 WHOLE = "lambda_v: 1.0, lambda_a: 1.0, fraction: 1.0, ramp_epochs: 1"
 SEARCH = {
     "none": [],
+    "none_views_4": controlled.VARIANTS["none_views_4"],
     "strong": ["data.augmentation=strong"],
     "msrci_pixel": [f"methods.msrci={{layer: pixel, {WHOLE}}}"],
     "msrci_pixel_scale": [f"methods.msrci={{layer: pixel, mode: scale, sigma: 0.5, {WHOLE}}}"],
@@ -35,6 +36,7 @@ SEARCH = {
 def main(arguments: Sequence[str]) -> None:
     """Run the search, and print its table."""
     controlled.PROGRAM = "controlled_search.py"
+    controlled.AGAINST.clear()  # all against one base: see the page for what that does not say
     controlled.VARIANTS.clear()
     controlled.VARIANTS.update(SEARCH)
     result = RESULTS / f"{NAME}.json"

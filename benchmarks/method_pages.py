@@ -35,6 +35,7 @@ STUDIED: dict[str, tuple[tuple[str, str], ...]] = {
         ("odba", "ODBA, defaults"),
         ("msrci", "MSRCI, defaults"),
         ("couce", "CouCE, defaults"),
+        ("none_views_4", "base with four views, for the rows at the pixels"),
         ("msrci_pixel_50", "MSRCI at the pixels, λ_v 50, λ_a 1, all of the batch"),
         ("odba_border", "ODBA, border gate"),
         ("odba_exchange", "ODBA, exchange behind the border gate"),
@@ -110,7 +111,7 @@ def _line(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], title: st
         f"{100 * one['difference']:+.1f} [{100 * one['interval'][0]:+.1f}, {100 * one['interval'][1]:+.1f}]"
         for one in found
     )
-    gap = "".join(f"{100 * one['share_of_gap']:+.0f} %" for one in gaps)
+    gap = "".join(f"{round(100 * one['share_of_gap']) + 0:+d} %" for one in gaps)
     return f"| {title} | {rho:g} | {len(rows)} | {100 * recall:.1f} | {difference} | {gap} | {100 * scene:.1f} % |"
 
 

@@ -134,7 +134,8 @@ def test_every_four_draws_cover_the_quarters_of_each_range() -> None:
 
 
 @pytest.mark.parametrize(
-    "space", [[2, 1], [0, 1, "log"], [1], [1, 2, "lin"], "x", {"choice": []}, {"pick": [1]}, [True, 2]]
+    "space",
+    [[2, 1], [0, 1, "log"], [1.2, 1.8, "int"], [1], [1, 2, "lin"], "x", {"choice": []}, {"pick": [1]}, [True, 2]],
 )
 def test_a_wrong_space_is_refused(space: Any) -> None:
     with pytest.raises(ConfigError, match=r"optim\.lr"):

@@ -4,7 +4,7 @@ Each check raises :class:`~proxemics.core.errors.DataError` with one line that s
 release has, and what to do.
 """
 
-# Paths are text here: for every picture, a Path takes 3 to 10 times as long to make, join or look up,
+# Paths are text here: for every picture, a Path takes 3 to 8 times as long to join or take apart,
 # and the largest sets have half a million.
 # ruff: noqa: PTH118, PTH119, PTH120
 

@@ -50,9 +50,10 @@ def registry_address() -> str:
     address = small or os.environ.get("NPM_CONFIG_REGISTRY", "")
     npm = shutil.which("npm")
     if not address and npm is not None:
+        # Nothing that a user gave is in these words, and the program is the npm of the PATH.
         command = [npm, "config", "get", "registry"]
         try:
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603  npm of the PATH
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603  see above
             address = answer.stdout.strip()
         except (OSError, subprocess.TimeoutExpired):
             address = ""

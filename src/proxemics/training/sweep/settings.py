@@ -75,6 +75,7 @@ def draw(key: str, space: Any, seed: int, trial: int) -> Any:
     block, place = divmod(trial, STRATA)
     order = numpy_generator(seed, "search order", key, block).permutation(STRATA)
     share = (int(order[place]) + float(numpy_generator(seed, "search", key, trial).random())) / STRATA
+    share = min(share, 1 - 1e-9)  # the sum may be rounded up to 1, which is no share of a list
     if isinstance(space, Mapping) and list(space) == ["choice"] and isinstance(space["choice"], list):
         if not space["choice"]:
             raise ConfigError(f"search.space: {key} has no choices.")
@@ -96,6 +97,10 @@ def _bounds(key: str, space: Any) -> tuple[float, float, str]:
         or kind not in ("linear", "log", "int")
         or not numbers[0] < numbers[1]
         or (kind == "log" and numbers[0] <= 0)
+        or (kind == "int" and math.ceil(numbers[0]) > math.floor(numbers[1]))
     ):
-        raise ConfigError(f"search.space: {key}: {space!r} is no range; {_HOW} with low < high (and 0 < low for log).")
+        raise ConfigError(
+            f"search.space: {key}: {space!r} is no range; {_HOW} with low < high "
+            "(0 < low for log; a whole number in between for int)."
+        )
     return float(numbers[0]), float(numbers[1]), str(kind)
